@@ -1,0 +1,1 @@
+//! Gives new pods the resources they should have, and validates the objects that say so.

@@ -1,0 +1,3 @@
+//! The admission.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Developer tools: everything that is run on the way to a release and nothing that is in one.

@@ -1,0 +1,3 @@
+//! `cargo run -p hack -- --help`
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Reads the usage of containers and native sidecars and writes VPA recommendations.

@@ -1,0 +1,3 @@
+//! The recommender.
+
+fn main() {}

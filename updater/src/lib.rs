@@ -1,0 +1,1 @@
+//! Brings running pods to the resources they should have, by resize in place or by eviction.

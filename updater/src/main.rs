@@ -1,0 +1,3 @@
+//! The updater.
+
+fn main() {}
