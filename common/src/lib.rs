@@ -3,4 +3,6 @@
 
 pub mod clock;
 pub mod gates;
+pub mod quantity;
+pub mod quirks;
 pub mod time;
