@@ -1,6 +1,7 @@
 //! What the recommender, the updater and the admission component share: the API types, exact quantities, the view
 //! of a pod's managed containers, and the shell that every daemon lives in. It knows none of the three.
 
+pub mod api;
 pub mod clock;
 pub mod gates;
 pub mod quantity;
