@@ -1,1 +1,4 @@
 //! Developer tools: everything that is run on the way to a release and nothing that is in one.
+//! One module for each subcommand.
+
+pub mod crds;
