@@ -4,6 +4,7 @@
 pub mod api;
 pub mod clock;
 pub mod gates;
+pub mod pod;
 pub mod quantity;
 pub mod quirks;
 pub mod time;
