@@ -10,4 +10,7 @@ pub mod sidecarset;
 pub mod vpa;
 mod wire;
 
+#[cfg(test)]
+mod tests;
+
 pub use open_enum::OpenEnum;

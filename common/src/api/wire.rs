@@ -24,6 +24,15 @@ where
     Ok(text.filter(|text| !text.is_empty()).map(T::from))
 }
 
+/// Null and absent as the empty string, for enumerations that are no pointers in Go and always written.
+pub(super) fn text<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: From<String>,
+{
+    nullable::<D, String>(deserializer).map(T::from)
+}
+
 /// A number or a string, where the schema sets the number no bounds: beyond 32 bits it is as large as they go.
 pub(super) fn saturating_int_or_string<'de, D>(deserializer: D) -> Result<Option<IntOrString>, D::Error>
 where

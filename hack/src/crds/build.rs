@@ -54,7 +54,7 @@ pub fn all() -> anyhow::Result<Vec<CustomResourceDefinition>> {
 fn vpa() -> anyhow::Result<CustomResourceDefinition> {
     let mut schema = schema_of::<VerticalPodAutoscaler>();
     schema["required"] = json!(["spec"]);
-    let mut crd = crd_with::<VerticalPodAutoscaler>(schema.clone())?;
+    let mut crd = crd_with::<VerticalPodAutoscaler>(&schema)?;
 
     for path in NEWER_THAN_V1BETA2 {
         remove_property(&mut schema, path)?;
@@ -65,19 +65,19 @@ fn vpa() -> anyhow::Result<CustomResourceDefinition> {
         deprecated: Some(true),
         deprecation_warning: Some("autoscaling.k8s.io/v1beta2 API is deprecated".to_owned()),
         additional_printer_columns: None,
-        ..retired(&crd, schema)?
+        ..retired(&crd, &schema)?
     });
     Ok(approved(crd))
 }
 
 fn checkpoint() -> anyhow::Result<CustomResourceDefinition> {
     let schema = schema_of::<VerticalPodAutoscalerCheckpoint>();
-    let mut crd = crd_with::<VerticalPodAutoscalerCheckpoint>(schema.clone())?;
+    let mut crd = crd_with::<VerticalPodAutoscalerCheckpoint>(&schema)?;
     // Checkpoints are written whole, status and all.
     for version in &mut crd.spec.versions {
         version.subresources = None;
     }
-    let retired = retired(&crd, schema)?;
+    let retired = retired(&crd, &schema)?;
     crd.spec.versions.push(retired);
     Ok(approved(crd))
 }
@@ -86,8 +86,8 @@ fn sidecar_set() -> anyhow::Result<CustomResourceDefinition> {
     let mut alpha = schema_of::<v1alpha1::SidecarSet>();
     remove_property(&mut alpha, "spec/customVersion")?;
     let versions = vec![
-        crd_with::<v1alpha1::SidecarSet>(alpha)?,
-        crd_with::<v1beta1::SidecarSet>(schema_of::<v1beta1::SidecarSet>())?,
+        crd_with::<v1alpha1::SidecarSet>(&alpha)?,
+        crd_with::<v1beta1::SidecarSet>(&schema_of::<v1beta1::SidecarSet>())?,
     ];
     let mut crd = merge_crds(versions, "v1beta1")?;
     crd.spec.versions.sort_by(|a, b| a.name.cmp(&b.name));
@@ -95,7 +95,7 @@ fn sidecar_set() -> anyhow::Result<CustomResourceDefinition> {
 }
 
 /// The derived definition with this schema in place of the derived one.
-fn crd_with<K: CustomResourceExt>(schema: Value) -> anyhow::Result<CustomResourceDefinition> {
+fn crd_with<K: CustomResourceExt>(schema: &Value) -> anyhow::Result<CustomResourceDefinition> {
     let mut crd = K::crd();
     crd.spec.names.list_kind = Some(format!("{}List", crd.spec.names.kind));
     let [version] = crd.spec.versions.as_mut_slice() else {
@@ -106,7 +106,10 @@ fn crd_with<K: CustomResourceExt>(schema: Value) -> anyhow::Result<CustomResourc
 }
 
 /// `v1beta2` after a definition's only version: known to the server, so that old objects can be read, and not served.
-fn retired(crd: &CustomResourceDefinition, schema: Value) -> anyhow::Result<CustomResourceDefinitionVersion> {
+fn retired(
+    crd: &CustomResourceDefinition,
+    schema: &Value,
+) -> anyhow::Result<CustomResourceDefinitionVersion> {
     let version = crd
         .spec
         .versions
@@ -128,12 +131,12 @@ fn approved(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     crd
 }
 
-fn validation(schema: Value) -> anyhow::Result<CustomResourceValidation> {
+fn validation(schema: &Value) -> anyhow::Result<CustomResourceValidation> {
     let props: JSONSchemaProps = serde_json::from_value(schema.clone()).context("not a schema")?;
     // The type drops what it does not know: what we meant to publish must still be there.
     let published = to_json(&props)?;
     ensure!(
-        published == schema,
+        published == *schema,
         "the API server would not know all of {schema:#}\nbut only {published:#}"
     );
     Ok(CustomResourceValidation {
