@@ -2,3 +2,4 @@
 //! One module for each subcommand.
 
 pub mod crds;
+pub mod vectors;

@@ -1,18 +1,35 @@
 //! Developer tools: `cargo run -p hack -- --help`
 
-use clap::Parser;
-use hack::crds;
+use std::process::ExitCode;
 
-/// Developer tools of Outrigger.
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use hack::{crds, vectors};
+
+/// Outrigger's developer tools.
 #[derive(Parser)]
+#[command(name = "hack", max_term_width = 110)]
+struct Hack {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
 enum Command {
-    /// Write the CustomResourceDefinitions, or check that they are up to date.
+    /// Write the CustomResourceDefinitions, or check that they are up to date
     Crds(crds::Args),
+    Vectors(vectors::Args),
 }
 
 #[tokio::main]
-async fn main() -> anyhow::Result<()> {
-    match Command::parse() {
-        Command::Crds(args) => crds::run(&args),
+async fn main() -> Result<ExitCode> {
+    match Hack::parse().command {
+        Command::Crds(args) => crds::run(&args).map(done),
+        Command::Vectors(args) => args.run(),
     }
+}
+
+/// A tool that gives no error has succeeded.
+fn done((): ()) -> ExitCode {
+    ExitCode::SUCCESS
 }

@@ -77,6 +77,12 @@ impl Decimal {
         self.scale >= scale || self.digits.is_multiple_of_ten_to(self.scale.abs_diff(scale))
     }
 
+    /// Whether it is nearer to zero than one is.
+    pub(super) fn is_below_one(&self) -> bool {
+        let one = Self::new(1_i64, UNITS);
+        self.compare(&one).is_lt() && self.compare(&one.negated()).is_gt()
+    }
+
     /// The double that Kubernetes computes: nearest double of the digits, times the power of ten in double arithmetic.
     /// It can be an ulp or two away from the nearest double of the value.
     pub(super) fn approximate_f64(&self) -> f64 {

@@ -168,8 +168,14 @@ impl<'a> Number<'a> {
                 if beyond { cap } else { nanos }
             }
         };
+        let amount = Decimal::new(nanos, NANO);
+        // Kubernetes does not count a part of one byte in powers of 1024.
+        let format = match format {
+            Format::BinarySi if amount.is_below_one() => Format::DecimalSi,
+            Format::BinarySi | Format::DecimalSi | Format::DecimalExponent => format,
+        };
         Ok(Quantity {
-            amount: Decimal::new(nanos, NANO),
+            amount,
             format,
             spelling: None,
         })

@@ -217,6 +217,21 @@ fn sums_take_the_left_format_unless_it_is_zero() {
 }
 
 #[test]
+fn parts_of_a_byte_are_decimal() {
+    let cases = [
+        ("0.0009765624Ki", Format::DecimalSi),
+        ("-0.0000000000000001Ei", Format::BinarySi),
+        ("-0.0000000000000000001Ei", Format::DecimalSi),
+        ("0.0009765625Ki", Format::BinarySi),
+        ("0.0Ki", Format::BinarySi),
+        ("0.1Ki", Format::BinarySi),
+    ];
+    for (text, format) in cases {
+        assert_eq!(quantity(text).format(), format, "{text}");
+    }
+}
+
+#[test]
 fn equality_is_of_text_and_order_is_of_amounts() {
     assert_eq!(quantity("1Gi"), quantity("1024Mi"));
     assert_eq!(quantity("0.5"), quantity("500m"));

@@ -1,0 +1,72 @@
+//! The families of vectors. To build one: write its file beside this one and give its row an answer.
+
+use anyhow::Context as _;
+use common::{gates::Gates, quirks::Quirks};
+use serde_json::Value;
+
+use super::{compare, quantity, sidecar};
+
+/// What every family's code is told besides the input.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// The gates of this run; a family sets those of the case's `gates` on top.
+    pub gates: Gates,
+    /// Which of VPA's quirks are on.
+    pub quirks: Quirks,
+}
+
+/// One kind of vectors.
+#[derive(Debug)]
+pub struct Family {
+    /// The `family` key of its files.
+    pub name: &'static str,
+    /// Our code's answer in the schema of `expect`; none if it is not built yet.
+    pub answer: Option<fn(&Value, &Context) -> anyhow::Result<Value>>,
+    /// How an answer is compared, given input, expectation and answer.
+    pub compare: fn(&Value, &Value, &Value) -> compare::Comparison,
+    /// Adds a native sidecar to every pod of an input.
+    pub add_sidecars: fn(&mut Value),
+}
+
+/// Every family there is.
+pub static FAMILIES: [Family; 12] = [
+    unbuilt("histogram", sidecar::nowhere),
+    unbuilt("recommendation", sidecar::in_recommendation),
+    unbuilt("capping", sidecar::in_pods),
+    unbuilt("admission", sidecar::in_admission),
+    unbuilt("vpa-validation", sidecar::nowhere),
+    unbuilt("priority", sidecar::in_pods),
+    unbuilt("eviction", sidecar::in_pods),
+    unbuilt("expr", sidecar::nowhere),
+    unbuilt("policy", sidecar::in_policy),
+    Family {
+        answer: Some(quantity::answer),
+        compare: quantity::compare,
+        ..unbuilt("quantity", sidecar::nowhere)
+    },
+    unbuilt("updater-loop", sidecar::in_pods),
+    unbuilt("oom", sidecar::in_pods),
+];
+
+/// The family of that name.
+///
+/// # Errors
+/// If there is none.
+pub fn find(name: &str) -> anyhow::Result<&'static Family> {
+    FAMILIES
+        .iter()
+        .find(|family| family.name == name)
+        .with_context(|| {
+            let names: Vec<_> = FAMILIES.iter().map(|family| family.name).collect();
+            format!("unknown family {name:?}: use one of {}", names.join(", "))
+        })
+}
+
+const fn unbuilt(name: &'static str, add_sidecars: fn(&mut Value)) -> Family {
+    Family {
+        name,
+        answer: None,
+        compare: compare::as_json,
+        add_sidecars,
+    }
+}

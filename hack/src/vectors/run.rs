@@ -1,0 +1,332 @@
+//! Going through files, cases and runs: one case's trouble never reaches another.
+
+use std::{
+    any::Any,
+    io::{IsTerminal as _, Write, stderr},
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use common::{
+    gates::{Gate, Gates},
+    quirks::{Quirk, Quirks},
+};
+use serde_json::Value;
+
+use super::{
+    Args,
+    family::{self, Context, Family},
+    file::{self, Case, VectorFile},
+    report::{self, Failure, Outcome},
+};
+
+/// What is done to the inputs and the gate. The expectations are the same in all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pass {
+    AsIs,
+    SidecarsAdded,
+    GateOn,
+}
+
+type Answer = fn(&Value, &Context) -> anyhow::Result<Value>;
+
+pub(super) fn run(args: &Args, files: &[PathBuf], out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let passes: &[Pass] = if args.add_native_sidecars {
+        &[Pass::SidecarsAdded, Pass::GateOn]
+    } else {
+        &[Pass::AsIs]
+    };
+    let mut outcome = Outcome::default();
+    for path in files {
+        match read(path) {
+            Ok((family, file))
+                if args.family.is_empty() || args.family.iter().any(|name| name == family.name) =>
+            {
+                for pass in passes {
+                    run_file(args, *pass, family, &file, &mut outcome, out)?;
+                }
+            }
+            Ok(_) => {}
+            Err(error) => {
+                outcome.bad_files += 1;
+                writeln!(out, "FAILED {}: {error:#}", path.display())?;
+            }
+        }
+    }
+    Ok(outcome)
+}
+
+fn read(path: &Path) -> anyhow::Result<(&'static Family, VectorFile)> {
+    let file = file::read(path)?;
+    Ok((family::find(&file.family)?, file))
+}
+
+fn run_file(
+    args: &Args,
+    pass: Pass,
+    family: &'static Family,
+    file: &VectorFile,
+    outcome: &mut Outcome,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let Some(answer) = family.answer else {
+        outcome.families.entry(family.name).or_default().skipped += file.cases.len();
+        return Ok(());
+    };
+    let context = pass.context(args.quirks);
+    let mut progress = Progress::new(format!("{}{}", family.name, pass.label()), file.cases.len());
+    for case in &file.cases {
+        progress.step();
+        let case = pass.prepare(family, case);
+        let name = format!("{}{}", case.name, pass.label());
+        let tally = outcome.families.entry(family.name).or_default();
+        let trouble = match attempt(family, answer, &case, &context) {
+            Ok(notes) => {
+                tally.passed += 1;
+                for note in notes {
+                    *outcome.notes.entry(note).or_default() += 1;
+                }
+                if args.verbose {
+                    writeln!(out, "passed {}/{name}", family.name)?;
+                }
+                continue;
+            }
+            Err(trouble) => trouble,
+        };
+        let passes_with = |quirks| {
+            attempt(
+                family,
+                answer,
+                &case,
+                &Context {
+                    quirks,
+                    ..context.clone()
+                },
+            )
+            .is_ok()
+        };
+        if let Some(quirks) = explanation(context.quirks, passes_with) {
+            tally.passed += 1;
+            outcome.add_explained(quirks);
+            if args.verbose {
+                writeln!(out, "passed {}/{name}, different by {quirks}", family.name)?;
+            }
+        } else {
+            tally.failed += 1;
+            report::failure(out, family, &name, &case.input, &trouble, args.verbose)?;
+        }
+    }
+    Ok(())
+}
+
+impl Pass {
+    fn label(self) -> &'static str {
+        match self {
+            Self::AsIs => "",
+            Self::SidecarsAdded => " (native sidecars added, gate off)",
+            Self::GateOn => " (gate NativeSidecar on)",
+        }
+    }
+
+    fn context(self, quirks: Quirks) -> Context {
+        Context {
+            gates: Gates::default().with(Gate::NativeSidecar, self == Self::GateOn),
+            quirks,
+        }
+    }
+
+    fn prepare(self, family: &Family, case: &Case) -> Case {
+        let mut case = case.clone();
+        if self == Self::SidecarsAdded {
+            (family.add_sidecars)(&mut case.input);
+        }
+        case
+    }
+}
+
+/// One case with one context: the comparison's notes, or what is wrong.
+fn attempt(
+    family: &Family,
+    answer: Answer,
+    case: &Case,
+    context: &Context,
+) -> Result<Vec<&'static str>, Failure> {
+    let answered = catch_unwind(AssertUnwindSafe(|| {
+        let got = answer(&case.input, context)?;
+        Ok((!case.expects_panic()).then(|| (family.compare)(&case.input, &case.expect, &got)))
+    }));
+    match answered {
+        Ok(Ok(None)) => Ok(Vec::new()),
+        Ok(Ok(Some(comparison))) if comparison.differences.is_empty() => Ok(comparison.notes),
+        Ok(Ok(Some(comparison))) => Err(Failure::Different(comparison.differences)),
+        Ok(Err(error)) => {
+            let error: anyhow::Error = error;
+            Err(Failure::NoAnswer(format!("{error:#}")))
+        }
+        Err(panic) => Err(Failure::Panicked(panic_message(panic.as_ref()))),
+    }
+}
+
+/// The smallest set of further quirks with which a case passes: one, then two, then what is left of all of them when each
+/// that is not needed is taken away. `None` if not even all of them help.
+fn explanation(on: Quirks, passes: impl Fn(Quirks) -> bool) -> Option<Quirks> {
+    let missing: Vec<Quirk> = Quirk::ALL.into_iter().filter(|quirk| !on.has(*quirk)).collect();
+    if missing.is_empty() || !passes(Quirks::all()) {
+        return None;
+    }
+    let only = |quirks: Quirks| {
+        missing
+            .iter()
+            .copied()
+            .filter(|quirk| quirks.has(*quirk))
+            .collect::<Quirks>()
+    };
+    if let Some(one) = missing.iter().find(|one| passes(on.with(**one))) {
+        return Some(Quirks::none().with(*one));
+    }
+    let pairs = missing
+        .iter()
+        .enumerate()
+        .flat_map(|(i, one)| missing[i + 1..].iter().map(move |two| (*one, *two)));
+    for (one, two) in pairs {
+        if passes(on.with(one).with(two)) {
+            return Some(Quirks::none().with(one).with(two));
+        }
+    }
+    let needed = missing.iter().fold(Quirks::all(), |quirks, quirk| {
+        let fewer = quirks.without(*quirk);
+        if passes(fewer) { fewer } else { quirks }
+    });
+    Some(only(needed))
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "without a message".to_owned())
+}
+
+/// A line on the terminal now and then, for work that takes long.
+struct Progress {
+    what: String,
+    done: usize,
+    total: usize,
+    last: Option<Instant>,
+}
+
+impl Progress {
+    const EVERY: Duration = Duration::from_secs(2);
+
+    fn new(what: String, total: usize) -> Self {
+        Self {
+            what,
+            done: 0,
+            total,
+            last: stderr().is_terminal().then(Instant::now),
+        }
+    }
+
+    fn step(&mut self) {
+        if let Some(last) = self.last
+            && last.elapsed() >= Self::EVERY
+        {
+            eprintln!("{}: {} of {}", self.what, self.done, self.total);
+            self.last = Some(Instant::now());
+        }
+        self.done += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::vectors::{compare, sidecar};
+
+    fn family(answer: Answer) -> Family {
+        Family {
+            name: "quantity",
+            answer: Some(answer),
+            compare: compare::as_json,
+            add_sidecars: sidecar::nowhere,
+        }
+    }
+
+    fn attempted(answer: Answer, expect: Value) -> Result<Vec<&'static str>, Failure> {
+        let case = Case {
+            name: "case".into(),
+            input: json!({}),
+            expect,
+        };
+        attempt(&family(answer), answer, &case, &Pass::AsIs.context(Quirks::all()))
+    }
+
+    #[test]
+    fn a_panic_is_a_failure_of_its_case() {
+        let failure = attempted(|_, _| panic!("out of {}", "range"), json!({})).unwrap_err();
+        assert!(matches!(failure, Failure::Panicked(message) if message == "out of range"));
+        let failure = attempted(|_, _| anyhow::bail!("no pod"), json!({})).unwrap_err();
+        assert!(matches!(failure, Failure::NoAnswer(message) if message == "no pod"));
+        let failure = attempted(|_, _| Ok(json!({"a": 1})), json!({})).unwrap_err();
+        assert!(matches!(failure, Failure::Different(differences) if differences.len() == 1));
+    }
+
+    #[test]
+    fn an_expected_panic_only_has_to_be_answered() {
+        let expect = json!({"panic": "assignment to entry in nil map"});
+        assert!(attempted(|_, _| Ok(json!({"a": 1})), expect.clone()).is_ok());
+        assert!(attempted(|_, _| panic!("me too"), expect.clone()).is_err());
+        assert!(attempted(|_, _| anyhow::bail!("no pod"), expect).is_err());
+    }
+
+    #[test]
+    fn differences_are_explained_by_the_fewest_quirks() {
+        let quirks = |text: &str| text.parse::<Quirks>().unwrap();
+        let contains = |text: &str| {
+            let needed = quirks(text);
+            move |on: Quirks| needed.iter().all(|quirk| on.has(quirk))
+        };
+        assert_eq!(explanation(Quirks::none(), contains("Q8")), Some(quirks("Q8")));
+        assert_eq!(
+            explanation(Quirks::none(), contains("Q26,Q3")),
+            Some(quirks("Q3,Q26"))
+        );
+        assert_eq!(
+            explanation(Quirks::none(), contains("Q3,Q12,Q26")),
+            Some(quirks("Q3,Q12,Q26"))
+        );
+        assert_eq!(
+            explanation(quirks("Q3,Q12"), contains("Q3,Q12,Q26")),
+            Some(quirks("Q26"))
+        );
+        assert_eq!(explanation(Quirks::none(), |_| false), None);
+        assert_eq!(explanation(Quirks::all(), |_| true), None);
+    }
+
+    #[test]
+    fn passes_differ_in_gate_and_input_only() {
+        let family = Family {
+            add_sidecars: |input| *input = json!("changed"),
+            ..family(|_, _| Ok(json!({})))
+        };
+        let case = Case {
+            name: "case".into(),
+            input: json!("as it was"),
+            expect: json!({}),
+        };
+        let seen = [Pass::AsIs, Pass::SidecarsAdded, Pass::GateOn].map(|pass| {
+            let gate = pass.context(Quirks::all()).gates.enabled(Gate::NativeSidecar);
+            (pass.prepare(&family, &case).input, gate)
+        });
+        assert_eq!(
+            seen,
+            [
+                (json!("as it was"), false),
+                (json!("changed"), false),
+                (json!("as it was"), true)
+            ]
+        );
+    }
+}

@@ -1,0 +1,222 @@
+//! The vectors of the repository in the three ways they are run, and the command's manners.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+use std::{fs, path::Path, process::Command};
+
+use common::quirks::Quirks;
+use hack::vectors::{Args, Outcome};
+
+const VECTORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/vectors");
+
+fn run(args: &Args) -> (Outcome, String) {
+    let mut out = Vec::new();
+    let outcome = args.run_to(&mut out).unwrap();
+    (outcome, String::from_utf8(out).unwrap())
+}
+
+/// Asserts that nothing failed and that the families which are built were run whole.
+fn assert_passes(args: &Args, runs: usize) {
+    let (outcome, printed) = run(args);
+    assert_eq!(outcome.total().failed, 0, "{printed}");
+    assert_eq!(outcome.families["quantity"].passed, runs * 314, "{printed}");
+    assert_eq!(outcome.families["quantity"].skipped, 0, "{printed}");
+    let total = outcome.total();
+    assert_eq!(total.passed + total.skipped, runs * 2501, "{printed}");
+}
+
+#[test]
+fn vpas_way_gives_every_answer() {
+    assert_passes(&Args::new(VECTORS), 1);
+}
+
+#[test]
+fn our_way_differs_by_named_quirks_only() {
+    assert_passes(&Args::new(VECTORS).with_quirks(Quirks::none()), 1);
+}
+
+#[test]
+fn native_sidecars_change_nothing() {
+    assert_passes(&Args::new(VECTORS).with_native_sidecars(), 2);
+}
+
+const ONE: &str = r#"{"name": "n-1", "input": {"a": "1"}, "expect": {"a": {"afterAddZero": "1", "f64": 1,
+    "f64bits": "3ff0000000000000", "format": "DecimalSI", "isZero": false, "json": "1", "milliValue": "1000", "neg": "-1",
+    "roundUp0": "1", "sign": 1, "string": "1", "value": "1", "wholeMilli": true, "wholeUnits": true}}}"#;
+
+fn file(family: &str, cases: &[&str]) -> String {
+    format!(
+        r#"{{"family": "{family}", "source": "test", "cases": [{}]}}"#,
+        cases.join(",")
+    )
+}
+
+/// Exit status, last line, and everything printed.
+fn command(files: &[(&str, &str)], args: &[&str]) -> (Option<i32>, String, String) {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        fs::write(dir.path().join(name), text).unwrap();
+    }
+    command_in(dir.path(), args)
+}
+
+fn command_in(dir: &Path, args: &[&str]) -> (Option<i32>, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_hack"))
+        .arg("vectors")
+        .arg(dir)
+        .args(args)
+        .output()
+        .unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let last = stdout.lines().last().unwrap_or_default().to_owned();
+    (output.status.code(), last, stdout + &stderr)
+}
+
+#[test]
+fn a_mismatch_is_shown_and_fails() {
+    let wrong = ONE
+        .replace(r#""neg": "-1""#, r#""neg": "-2""#)
+        .replace("n-1", "n-2");
+    let wrong_value = ONE
+        .replace(r#""milliValue": "1000""#, r#""milliValue": "1001""#)
+        .replace("n-1", "n-3");
+    let (status, last, all) = command(
+        &[("q.json", &file("quantity", &[ONE, &wrong, &wrong_value]))],
+        &[],
+    );
+    assert_eq!(
+        (status, last.as_str()),
+        (Some(1), "1 passed, 2 failed, 0 skipped"),
+        "{all}"
+    );
+    let shown =
+        "FAILED quantity/n-2\n  input: {\"a\":\"1\"}\n  a.neg\n    expected: \"-2\"\n    got:      \"-1\"\n";
+    assert!(all.contains(shown), "{all}");
+    assert!(
+        all.contains("a.milliValue\n    expected: \"1001\"\n    got:      \"1000\"\n"),
+        "{all}"
+    );
+}
+
+#[test]
+fn a_difference_without_a_quirk_fails_with_any_quirks() {
+    let wrong = ONE.replace(r#""sign": 1"#, r#""sign": -1"#);
+    let files = [("q.json", &*file("quantity", &[&wrong]))];
+    for quirks in ["--quirks=none", "--quirks=all", "--quirks=Q8,Q10"] {
+        let (status, last, all) = command(&files, &[quirks]);
+        assert_eq!(
+            (status, last.as_str()),
+            (Some(1), "0 passed, 1 failed, 0 skipped"),
+            "{all}"
+        );
+    }
+}
+
+#[test]
+fn all_is_well() {
+    let files = [
+        ("q.json", &*file("quantity", &[ONE])),
+        ("o.json", &file("oom", &[ONE, ONE])),
+        ("README.md", "not a vector"),
+    ];
+    let (status, last, all) = command(&files, &[]);
+    assert_eq!(
+        (status, last.as_str()),
+        (Some(0), "1 passed, 0 failed, 2 skipped"),
+        "{all}"
+    );
+    assert!(all.contains("oom: 2 skipped, not built yet\n"), "{all}");
+    let (status, last, all) = command(&files, &["--add-native-sidecars", "--family=quantity"]);
+    assert_eq!(
+        (status, last.as_str()),
+        (Some(0), "2 passed, 0 failed, 0 skipped"),
+        "{all}"
+    );
+}
+
+#[test]
+fn files_that_are_no_vectors_fail_and_the_others_still_run() {
+    let good = file("quantity", &[ONE]);
+    let bad = [
+        ("{", "is not a vector file"),
+        ("[]", "is not a vector file"),
+        (r#"{"family": "quantity", "source": ""}"#, "is not a vector file"),
+        (
+            r#"{"family": "quantity", "source": "", "cases": []}"#,
+            "has no cases",
+        ),
+        (
+            r#"{"family": "quantities", "source": "", "cases": [{"name": "", "input": 1, "expect": 1}]}"#,
+            "unknown family",
+        ),
+    ];
+    for (text, reason) in bad {
+        let (status, last, all) = command(&[("a.json", text), ("b.json", &good)], &[]);
+        assert_eq!(
+            (status, last.as_str()),
+            (Some(1), "1 passed, 1 failed, 0 skipped"),
+            "{text}: {all}"
+        );
+        assert!(all.contains(reason), "{text}: {all}");
+    }
+    let (status, last, all) = command(
+        &[(
+            "a.json",
+            &file("quantity", &[r#"{"name":"x","input":5,"expect":{}}"#]),
+        )],
+        &[],
+    );
+    assert_eq!(
+        (status, last.as_str()),
+        (Some(1), "0 passed, 1 failed, 0 skipped"),
+        "{all}"
+    );
+    assert!(all.contains("no answer: no input a"), "{all}");
+}
+
+#[test]
+fn nothing_to_run_is_an_error() {
+    for (files, args, reason) in [
+        (&[][..], &[][..], "no *.json files"),
+        (
+            &[("q.json", &*file("quantity", &[ONE]))][..],
+            &["--family=oom"][..],
+            "no cases of oom",
+        ),
+        (
+            &[("q.json", &*file("quantity", &[ONE]))][..],
+            &["--family=quantities"][..],
+            "unknown family \"quantities\"",
+        ),
+    ] {
+        let (status, _, all) = command(files, args);
+        assert_eq!(status, Some(1), "{all}");
+        assert!(all.contains(reason), "{all}");
+    }
+    let (status, _, all) = command_in(Path::new("/no/such/directory"), &[]);
+    assert_eq!(status, Some(1), "{all}");
+    let (status, _, all) = command(&[], &["--quirks=Q1"]);
+    assert_eq!(status, Some(2), "{all}");
+    assert!(
+        all.contains("unknown quirk \"Q1\": use all, none, or a list of Q3, "),
+        "{all}"
+    );
+}
+
+#[test]
+fn help_teaches() {
+    let output = Command::new(env!("CARGO_BIN_EXE_hack"))
+        .args(["vectors", "--help"])
+        .output()
+        .unwrap();
+    let help = String::from_utf8(output.stdout).unwrap().replace('\n', " ");
+    for word in [
+        "Examples:",
+        "--quirks=none",
+        "--add-native-sidecars",
+        "N passed, M failed, K skipped",
+    ] {
+        assert!(help.contains(word), "{word} is not in\n{help}");
+    }
+}
