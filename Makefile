@@ -1,0 +1,67 @@
+# The front door. `make help` lists what there is.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+# Tools and binaries that are built once for all checkouts; nothing is installed outside of it.
+CACHE ?= $(or $(OUTRIGGER_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/outrigger)
+DENY_VERSION := 0.20.2
+DENY := $(CACHE)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
+VECTORS := hack/testdata/vectors
+HACK := cargo run -q -p hack --
+
+##@ Start here
+
+.PHONY: help
+help: ## List what make can do
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: test
+test: ## Run all tests and the vectors of the real systems
+	cargo test --workspace
+	$(HACK) vectors $(VECTORS)
+	$(HACK) vectors $(VECTORS) --quirks=none
+	$(HACK) vectors $(VECTORS) --add-native-sidecars
+
+##@ Before a commit
+
+.PHONY: lint
+lint: fmt-check clippy deny crds-check ## Check format, clippy, dependencies and generated files
+
+.PHONY: fmt
+fmt: ## Format the code
+	cargo fmt --all
+
+.PHONY: fmt-check
+fmt-check:
+	cargo fmt --all --check
+
+.PHONY: clippy
+clippy: ## Run clippy; a warning fails
+	cargo clippy --workspace --all-targets -- -D warnings
+
+.PHONY: deny
+deny: $(DENY) ## Check bans, licences and sources of all dependencies
+	$(DENY) check bans licenses sources
+
+.PHONY: audit
+audit: $(DENY) ## Check dependencies for known advisories (needs the network)
+	$(DENY) check advisories
+
+$(DENY):
+	cargo install cargo-deny --version $(DENY_VERSION) --locked --root $(dir $(patsubst %/,%,$(dir $@)))
+
+.PHONY: crds
+crds: ## Generate deploy/crds from the Rust types
+	$(HACK) crds
+
+.PHONY: crds-check
+crds-check:
+	$(HACK) crds --check
+
+##@ Build
+
+.PHONY: release
+release: ## Build the release binaries and print their sizes
+	cargo build --release -p recommender -p updater -p admission
+	@ls -l target/release/{recommender,updater,admission} | awk '{printf "%6.1f MB  %s\n", $$5 / 1e6, $$NF}'
