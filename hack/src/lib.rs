@@ -2,4 +2,5 @@
 //! One module for each subcommand.
 
 pub mod crds;
+pub mod sandbox;
 pub mod vectors;

@@ -1,0 +1,631 @@
+//! The HTTP skin: paths, queries and media types in, verbs called, answers out. No rule about objects lives here.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{Query, State},
+    response::Response,
+};
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode, Uri, header};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    api::{Api, Part, Write},
+    delete::{DeleteOptions, Deleted},
+    discovery,
+    error::{ApiError, Result},
+    faults::{Effect, Fault, Request, lucky},
+    patch::{Patch, parse_document},
+    registry::{Form, Kind},
+    selector::Selector,
+    store::{Key, Range},
+    tree::text,
+    view::{self, View},
+    watch::{self, WatchRequest},
+};
+
+/// As the real server's.
+const LARGEST_BODY: usize = 3 * 1024 * 1024;
+
+/// What the handlers share.
+#[derive(Clone, Debug)]
+pub(super) struct Server {
+    pub(super) api: Arc<Api>,
+    pub(super) stop: CancellationToken,
+    pub(super) watch_list: bool,
+    pub(super) bookmark_every: Duration,
+}
+
+/// The router; every path goes through one handler, since the resources are known only at run time.
+pub(super) fn router(server: Server) -> Router {
+    Router::new().fallback(handle).with_state(server)
+}
+
+/// One request, taken apart.
+struct Call {
+    method: Method,
+    query: HashMap<String, String>,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+/// Where a request goes.
+struct Location {
+    kind: Arc<Kind>,
+    namespace: Option<String>,
+    name: Option<String>,
+    subresource: Option<String>,
+}
+
+async fn handle(
+    State(server): State<Server>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    let answer = async {
+        let query = Query::<HashMap<String, String>>::try_from_uri(&uri)
+            .map(|Query(query)| query)
+            .map_err(|error| ApiError::bad_request(error.to_string()))?;
+        let too_large = |_| ApiError::new(413, "RequestEntityTooLarge", "limit is 3145728");
+        let body = axum::body::to_bytes(body, LARGEST_BODY)
+            .await
+            .map_err(too_large)?;
+        let call = Call {
+            method,
+            query,
+            headers,
+            body,
+        };
+        server.route(uri.path(), call).await
+    };
+    answer.await.unwrap_or_else(|error: ApiError| failure(&error))
+}
+
+impl Server {
+    async fn route(&self, path: &str, call: Call) -> Result<Response> {
+        let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+        let kinds = self.api.kinds();
+        let wants_aggregated = call.header(header::ACCEPT).contains("as=APIGroupDiscoveryList");
+        let aggregated = |core| {
+            let body = discovery::aggregated(kinds, core).to_string();
+            Ok(respond(StatusCode::OK, discovery::AGGREGATED, body))
+        };
+        match parts.as_slice() {
+            ["healthz" | "livez" | "readyz", ..] => Ok(respond(StatusCode::OK, "text/plain", "ok")),
+            ["version"] => Ok(ok(&discovery::version())),
+            ["api"] if wants_aggregated => aggregated(true),
+            ["apis"] if wants_aggregated => aggregated(false),
+            ["api"] => Ok(ok(&discovery::core_versions())),
+            ["apis"] => Ok(ok(&discovery::group_list(kinds))),
+            ["api", version] => found(discovery::resource_list(kinds, "", version)),
+            ["apis", group] => found(discovery::group(kinds, group)),
+            ["apis", group, version] => found(discovery::resource_list(kinds, group, version)),
+            ["openapi", "v2"] if call.header(header::ACCEPT).contains("protobuf") => {
+                // An empty message is an empty document.
+                let media = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+                Ok(respond(StatusCode::OK, media, Body::empty()))
+            }
+            ["openapi", "v2"] => Ok(ok(&discovery::openapi_v2())),
+            ["openapi", "v3"] => Ok(ok(&discovery::openapi_index(kinds))),
+            ["openapi", "v3", ..] => found(discovery::openapi_of(
+                kinds,
+                path.trim_start_matches("/openapi/v3"),
+            )),
+            ["sandbox", "faults", rest @ ..] => self.faults(rest, &call),
+            ["api", version, rest @ ..] => self.resource("", version, rest, call).await,
+            ["apis", group, version, rest @ ..] => self.resource(group, version, rest, call).await,
+            _ => found(None),
+        }
+    }
+
+    async fn resource(&self, group: &str, version: &str, rest: &[&str], call: Call) -> Result<Response> {
+        let Some(place) = self.place(group, version, rest) else {
+            return found(None);
+        };
+        let watching = matches!(call.query.get("watch").map(String::as_str), Some("true" | "1"));
+        let verb = match (&call.method, place.name.is_some()) {
+            (&Method::GET | &Method::HEAD, _) if watching => "watch",
+            (&Method::GET | &Method::HEAD, true) => "get",
+            (&Method::GET | &Method::HEAD, false) => "list",
+            (&Method::POST, _) => "create",
+            (&Method::PUT, true) => "update",
+            (&Method::PATCH, true) => "patch",
+            (&Method::DELETE, true) => "delete",
+            (&Method::DELETE, false) => "deletecollection",
+            _ => return Err(ApiError::method_not_allowed()),
+        };
+        let resource = match &place.subresource {
+            Some(sub) => format!("{}/{sub}", place.kind.resource()),
+            None => place.kind.resource(),
+        };
+        let name = place.name.as_deref().unwrap_or_default();
+        let effects = self.api.faults.strike(&Request {
+            verb,
+            resource: &resource,
+            name,
+        });
+        for effect in &effects {
+            if *effect == Effect::Reset {
+                return Ok(broken());
+            }
+            if let Some(error) = effect.suffer().await {
+                return Err(error);
+            }
+        }
+        if matches!(place.kind.form, Form::Metrics) {
+            return self.metrics(&place, &call, &effects);
+        }
+        let view = View::accepted(
+            call.header(header::ACCEPT),
+            call.query.get("includeObject").map_or("", String::as_str),
+            &self.api.clock,
+        );
+        match (verb, place.subresource.clone()) {
+            ("watch", None) => self.watch(place, &call, view, effects),
+            ("list", None) => self.list(&place, &call, &view),
+            ("deletecollection", None) => self.delete_all(&place, &call, &view).await,
+            (_, None) => self.object(verb, &place, &call, &view, Part::Main).await,
+            (_, Some(sub)) if !place.kind.has(&sub) => found(None),
+            (_, Some(sub)) => self.subresource(verb, &sub, &place, &call, &view).await,
+        }
+    }
+
+    fn place(&self, group: &str, version: &str, rest: &[&str]) -> Option<Location> {
+        let (namespace, rest) = match rest {
+            // Namespaces are objects too, and have subresources.
+            ["namespaces", _] | ["namespaces", _, "status" | "finalize"] => (None, rest),
+            ["namespaces", namespace, rest @ ..] => (Some(*namespace), rest),
+            _ => (None, rest),
+        };
+        let (plural, name, subresource) = match rest {
+            [plural] => (plural, None, None),
+            [plural, name] => (plural, Some(*name), None),
+            [plural, name, subresource] => (plural, Some(*name), Some(*subresource)),
+            _ => return None,
+        };
+        let kind = self.api.kinds().get(group, version, plural)?;
+        let fits = kind.namespaced == namespace.is_some() || (kind.namespaced && name.is_none());
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        fits.then(|| Location {
+            kind,
+            namespace: owned(namespace),
+            name: owned(name),
+            subresource: owned(subresource),
+        })
+    }
+
+    async fn object(
+        &self,
+        verb: &str,
+        place: &Location,
+        call: &Call,
+        view: &View,
+        part: Part,
+    ) -> Result<Response> {
+        let kind = &*place.kind;
+        let write = call.write();
+        let api = &self.api;
+        let key = place.key();
+        let (code, object) = match verb {
+            "get" => (StatusCode::OK, api.get(kind, &key)?),
+            "create" if place.name.is_none() && (!kind.namespaced || place.namespace.is_some()) => (
+                StatusCode::CREATED,
+                api.create(kind, &key.namespace, call.document()?, &write).await?,
+            ),
+            "update" => (
+                StatusCode::OK,
+                api.update(kind, &key, part, call.document()?, &write).await?,
+            ),
+            "patch" => {
+                let there = api.get(kind, &key).is_ok();
+                let patch = Patch::parse(kind, call.header(header::CONTENT_TYPE), &call.body)?;
+                let object = api.patch(kind, &key, part, &patch, &write).await?;
+                (
+                    if there {
+                        StatusCode::OK
+                    } else {
+                        StatusCode::CREATED
+                    },
+                    object,
+                )
+            }
+            "delete" if part == Part::Main => {
+                let deleted = api.delete(kind, &key, &call.delete_options()?, &write).await?;
+                return Ok(warned(self.deleted(kind, &deleted, view), &write));
+            }
+            _ => return Err(ApiError::method_not_allowed()),
+        };
+        Ok(warned(
+            respond(code, "application/json", view.one(kind, &object)),
+            &write,
+        ))
+    }
+
+    fn deleted(&self, kind: &Kind, deleted: &Deleted, view: &View) -> Response {
+        match deleted {
+            // Pods are given back whole, also when they are gone.
+            Deleted::Gone(object) if kind.storage != "pods" => {
+                let details = json!({
+                    "name": &*object.key.name, "group": kind.group, "kind": kind.plural, "uid": object.uid,
+                });
+                ok(&success(StatusCode::OK, Some(details)))
+            }
+            Deleted::Gone(object) | Deleted::Terminating(object) => {
+                respond(StatusCode::OK, "application/json", view.one(kind, object))
+            }
+        }
+    }
+
+    async fn subresource(
+        &self,
+        verb: &str,
+        sub: &str,
+        place: &Location,
+        call: &Call,
+        view: &View,
+    ) -> Result<Response> {
+        let (kind, key, write) = (&*place.kind, place.key(), call.write());
+        match (sub, verb) {
+            ("status" | "finalize", _) => self.object(verb, place, call, view, Part::Status).await,
+            ("resize", _) => self.object(verb, place, call, view, Part::Resize).await,
+            ("ephemeralcontainers", _) => self.object(verb, place, call, view, Part::Ephemeral).await,
+            ("scale", "get") => Ok(ok(&self.api.scale(kind, &key)?)),
+            ("scale", "update") => Ok(ok(&self
+                .api
+                .rescale(kind, &key, &call.document()?, &write)
+                .await?)),
+            ("scale", "patch") => {
+                let mut scale = self.api.scale(kind, &key)?;
+                scale["metadata"]["resourceVersion"] = Value::Null;
+                Patch::parse(kind, call.header(header::CONTENT_TYPE), &call.body)?.apply(kind, &mut scale)?;
+                Ok(ok(&self.api.rescale(kind, &key, &scale, &write).await?))
+            }
+            ("eviction", "create") => {
+                self.api.evict(&key, &call.document()?, &write).await?;
+                Ok(created())
+            }
+            ("binding", "create") => {
+                self.api.bind_by(&key, &call.document()?)?;
+                Ok(created())
+            }
+            _ => Err(ApiError::method_not_allowed()),
+        }
+    }
+
+    fn list(&self, place: &Location, call: &Call, view: &View) -> Result<Response> {
+        let kind = &place.kind;
+        let selector = call.selector(kind)?;
+        let now = self.api.store().revision();
+        let limit = match call.query.get("limit").map(|limit| limit.parse::<usize>()) {
+            None | Some(Ok(0)) => None,
+            Some(Ok(limit)) => Some(limit),
+            Some(Err(_)) => return Err(ApiError::bad_request("limit must be a number")),
+        };
+        let version = call.revision("resourceVersion")?;
+        let mut range = Range {
+            namespace: place.namespace.clone(),
+            limit,
+            ..Range::default()
+        };
+        let matching = call.query.get("resourceVersionMatch").map_or("", String::as_str);
+        if let Some(token) = call.query.get("continue").filter(|token| !token.is_empty()) {
+            if version.is_some_and(|version| version > 0) {
+                let why = "specifying resource version is not allowed when using continue";
+                return Err(ApiError::bad_request(why));
+            }
+            let (at, after) = parse_token(token)?;
+            (range.at, range.after) = (Some(at), Some(after));
+        } else if let Some(version) = version.filter(|version| *version > 0) {
+            if version > now {
+                return Err(watch::too_large(version, now));
+            }
+            if matching == "Exact" || (matching.is_empty() && limit.is_some()) {
+                range.at = Some(version);
+            }
+        }
+        let listed = self
+            .api
+            .store()
+            .list(&kind.storage, &range, &|object| selector.matches(object));
+        let page = listed.map_err(|_| {
+            let why = if range.after.is_some() {
+                "The provided continue parameter is too old to display a consistent list result. You must start a \
+                 new list without the continue parameter."
+            } else {
+                "The resourceVersion for the provided list is too old."
+            };
+            ApiError::expired(why)
+        })?;
+        let last = page.objects.last().filter(|_| page.remaining > 0);
+        let next = last.map(|last| token(page.revision, &last.key));
+        let remaining = (next.is_some() && selector.is_empty()).then_some(page.remaining);
+        let body = view.list(kind, page, next.as_deref(), remaining);
+        Ok(respond(StatusCode::OK, "application/json", body))
+    }
+
+    fn watch(&self, place: Location, call: &Call, view: View, effects: Vec<Effect>) -> Result<Response> {
+        let flag = |name: &str| matches!(call.query.get(name).map(String::as_str), Some("true" | "1"));
+        let mut selector = call.selector(&place.kind)?;
+        if let Some(name) = &place.name {
+            selector = Selector::parse("", &format!("metadata.name={name}"), &[])?;
+        }
+        let initial_events = flag("sendInitialEvents");
+        if initial_events && !self.watch_list {
+            return Err(watch::watch_list_forbidden());
+        }
+        let timeout = call
+            .query
+            .get("timeoutSeconds")
+            .and_then(|seconds| seconds.parse().ok())
+            .unwrap_or(3600);
+        let request = WatchRequest {
+            kind: place.kind,
+            namespace: place.namespace,
+            selector,
+            view,
+            after: call.revision("resourceVersion")?.filter(|version| *version > 0),
+            bookmarks: flag("allowWatchBookmarks"),
+            initial_events,
+            timeout: Duration::from_secs(timeout),
+            effects,
+            bookmark_every: self.bookmark_every,
+        };
+        let body = watch::stream(&self.api, request, self.stop.clone())?;
+        Ok(respond(StatusCode::OK, "application/json", body))
+    }
+
+    async fn delete_all(&self, place: &Location, call: &Call, view: &View) -> Result<Response> {
+        let (kind, write) = (&place.kind, call.write());
+        let selector = call.selector(kind)?;
+        let options = call.delete_options()?;
+        let objects = self
+            .api
+            .delete_all(kind, place.namespace.as_deref(), &selector, &options, &write)
+            .await?;
+        let page = super::store::Page {
+            revision: self.api.store().revision(),
+            objects,
+            remaining: 0,
+        };
+        let body = view.list(kind, page, None, None);
+        Ok(warned(respond(StatusCode::OK, "application/json", body), &write))
+    }
+
+    fn metrics(&self, place: &Location, call: &Call, effects: &[Effect]) -> Result<Response> {
+        let kind = &*place.kind;
+        if call.method != Method::GET || place.subresource.is_some() {
+            return Err(ApiError::method_not_allowed());
+        }
+        let unavailable = || {
+            ApiError::new(
+                503,
+                "ServiceUnavailable",
+                "the server is currently unable to handle the request",
+            )
+        };
+        let mut all = self.api.metrics(kind).ok_or_else(unavailable)?;
+        for effect in effects {
+            if let Effect::MetricsGap { part } = effect {
+                all.retain(|item| {
+                    let name = text(item, "/metadata/name").bytes();
+                    let draw = name.fold(0_u64, |sum, byte| {
+                        sum.wrapping_mul(31).wrapping_add(u64::from(byte))
+                    });
+                    !lucky(draw, *part)
+                });
+            }
+        }
+        if let Some(namespace) = &place.namespace {
+            all.retain(|item| text(item, "/metadata/namespace") == namespace);
+        }
+        if let Some(name) = &place.name {
+            let one = all.into_iter().find(|item| text(item, "/metadata/name") == name);
+            let none = || {
+                let resource = if kind.namespaced {
+                    "podmetrics"
+                } else {
+                    "nodemetrics"
+                };
+                let full = place
+                    .namespace
+                    .as_ref()
+                    .map_or(name.clone(), |namespace| format!("{namespace}/{name}"));
+                ApiError::not_found(&format!("{resource}.metrics.k8s.io"), &full)
+            };
+            return Ok(ok(&view::computed(kind, one.ok_or_else(none)?)));
+        }
+        let selector = call.selector(kind)?;
+        all.retain(|item| selector.labels.matches_value(item));
+        Ok(ok(&view::computed_list(kind, all)))
+    }
+
+    /// The rules of faults, for those who are not in this process.
+    fn faults(&self, rest: &[&str], call: &Call) -> Result<Response> {
+        let faults = &self.api.faults;
+        match (&call.method, rest) {
+            (&Method::GET, []) => {
+                let all = faults.list();
+                let rules: Vec<_> = all
+                    .iter()
+                    .map(|(id, fault, struck)| json!({"id": id, "fault": fault, "struck": struck}))
+                    .collect();
+                Ok(ok(&json!({"faults": rules})))
+            }
+            (&Method::POST, []) => {
+                let fault: Fault = serde_json::from_slice(&call.body)
+                    .map_err(|error| ApiError::bad_request(format!("this is no fault: {error}")))?;
+                Ok(ok(&json!({"id": faults.add(fault)})))
+            }
+            (&Method::DELETE, []) => {
+                faults.clear();
+                Ok(ok(&success(StatusCode::OK, None)))
+            }
+            (&Method::DELETE, [id]) if id.parse().is_ok_and(|id| faults.remove(id)) => {
+                Ok(ok(&success(StatusCode::OK, None)))
+            }
+            (&Method::GET | &Method::POST | &Method::DELETE, _) => found(None),
+            _ => Err(ApiError::method_not_allowed()),
+        }
+    }
+}
+
+impl Location {
+    fn key(&self) -> Key {
+        Key::new(
+            self.namespace.as_deref().unwrap_or_default(),
+            self.name.as_deref().unwrap_or_default(),
+        )
+    }
+}
+
+impl Call {
+    fn header(&self, name: header::HeaderName) -> &str {
+        self.headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+    }
+
+    fn document(&self) -> Result<Value> {
+        if self.header(header::CONTENT_TYPE).contains("protobuf") {
+            let why = "the sandbox reads JSON and YAML only";
+            return Err(ApiError::new(415, "UnsupportedMediaType", why));
+        }
+        parse_document(&self.body)
+    }
+
+    fn selector(&self, kind: &Kind) -> Result<Selector> {
+        let of = |name: &str| self.query.get(name).map_or("", String::as_str);
+        Selector::parse(of("labelSelector"), of("fieldSelector"), &kind.fields)
+    }
+
+    fn revision(&self, name: &str) -> Result<Option<u64>> {
+        match self.query.get(name).filter(|text| !text.is_empty()) {
+            None => Ok(None),
+            Some(text) => text.parse().map(Some).map_err(|_| {
+                ApiError::bad_request(format!(
+                    "Invalid value: {text:?}: {name} must be a revision of this server"
+                ))
+            }),
+        }
+    }
+
+    fn write(&self) -> Write {
+        let of = |name: &str| self.query.get(name).map_or("", String::as_str);
+        let mut write = Write {
+            dry_run: of("dryRun") == "All",
+            ..Write::default()
+        };
+        write.strict = of("fieldValidation") == "Strict";
+        write.manager = of("fieldManager").to_owned();
+        write
+    }
+
+    fn delete_options(&self) -> Result<DeleteOptions> {
+        let mut options = if self.body.is_empty() {
+            DeleteOptions::default()
+        } else {
+            serde_json::from_value(self.document()?)
+                .map_err(|error| ApiError::bad_request(format!("bad DeleteOptions: {error}")))?
+        };
+        if let Some(seconds) = self
+            .query
+            .get("gracePeriodSeconds")
+            .and_then(|text| text.parse().ok())
+        {
+            options.grace_period_seconds = Some(seconds);
+        }
+        if let Some(policy) = self.query.get("propagationPolicy") {
+            options.propagation_policy = serde_json::from_value(policy.as_str().into()).ok();
+        }
+        Ok(options)
+    }
+}
+
+fn token(revision: u64, key: &Key) -> String {
+    format!("{revision}/{}/{}", key.namespace, key.name)
+}
+
+fn parse_token(token: &str) -> Result<(u64, Key)> {
+    let parsed = || {
+        let (revision, rest) = token.split_once('/')?;
+        let (namespace, name) = rest.split_once('/')?;
+        Some((revision.parse().ok()?, Key::new(namespace, name)))
+    };
+    parsed().ok_or_else(|| ApiError::bad_request("continue key is not valid"))
+}
+
+fn respond(code: StatusCode, media: &'static str, body: impl Into<Body>) -> Response {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = code;
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, header::HeaderValue::from_static(media));
+    response
+}
+
+fn ok(value: &Value) -> Response {
+    respond(StatusCode::OK, "application/json", value.to_string())
+}
+
+fn created() -> Response {
+    respond(
+        StatusCode::CREATED,
+        "application/json",
+        success(StatusCode::CREATED, None).to_string(),
+    )
+}
+
+fn success(code: StatusCode, details: Option<Value>) -> Value {
+    let mut status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"});
+    if code != StatusCode::OK {
+        status["code"] = code.as_u16().into();
+    }
+    if let Some(details) = details {
+        status["details"] = details;
+    }
+    status
+}
+
+/// The real server answers an unknown path with a plain text.
+fn found(value: Option<Value>) -> Result<Response> {
+    Ok(match value {
+        Some(value) => ok(&value),
+        None => respond(
+            StatusCode::NOT_FOUND,
+            "text/plain; charset=utf-8",
+            "404 page not found\n",
+        ),
+    })
+}
+
+fn failure(error: &ApiError) -> Response {
+    let code = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = respond(code, "application/json", error.status().to_string());
+    if let Some(seconds) = error.retry_after_seconds() {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
+    response
+}
+
+/// An answer that breaks off: the connection is closed in the middle of its body.
+fn broken() -> Response {
+    let cut = futures::stream::iter([Err::<Bytes, _>(std::io::Error::other("a fault was asked for"))]);
+    respond(StatusCode::OK, "application/json", Body::from_stream(cut))
+}
+
+fn warned(mut response: Response, write: &Write) -> Response {
+    for warning in write.warnings() {
+        let text = warning.replace(['"', '\\', '\r', '\n'], " ");
+        if let Ok(value) = header::HeaderValue::from_str(&format!("299 - \"{text}\"")) {
+            response.headers_mut().append(header::WARNING, value);
+        }
+    }
+    response
+}

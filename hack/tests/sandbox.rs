@@ -1,0 +1,359 @@
+//! The sandbox as clients see it: through kube's `Api` and `watcher`, over HTTP.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::expect_used,
+    reason = "this is a test"
+)]
+
+use std::collections::BTreeMap;
+
+use common::clock::VirtualClock;
+use futures::{StreamExt, TryStreamExt, pin_mut};
+use hack::sandbox::{Options, Sandbox};
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{ConfigMap, Pod},
+};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams},
+    core::PartialObjectMeta,
+    runtime::watcher,
+};
+use serde_json::{Value, json};
+
+async fn sandbox() -> (Sandbox, kube::Client) {
+    let noon = chrono::DateTime::from_timestamp(1_772_366_400, 0).unwrap();
+    let clock = VirtualClock::starting_at(noon).clock();
+    let sandbox = Sandbox::start(Options {
+        clock,
+        ..Options::default()
+    })
+    .await
+    .unwrap();
+    let client = sandbox.client().unwrap();
+    (sandbox, client)
+}
+
+fn config_map(name: &str, labels: &[(&str, &str)]) -> ConfigMap {
+    let mut map = ConfigMap::default();
+    map.metadata.name = Some(name.into());
+    map.metadata.labels = Some(labels.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect());
+    map
+}
+
+fn pod(name: &str) -> Pod {
+    serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {"containers": [{"name": "app", "image": "app:1"}]},
+    }))
+    .unwrap()
+}
+
+/// The code and the message of an error.
+fn refusal<T: std::fmt::Debug>(result: kube::Result<T>) -> (u16, String) {
+    match result.unwrap_err() {
+        kube::Error::Api(status) => (status.code, status.message.clone()),
+        other => panic!("not an answer of the server: {other}"),
+    }
+}
+
+#[tokio::test]
+async fn an_object_is_created_read_changed_and_deleted() {
+    let (_sandbox, client) = sandbox().await;
+    let api: Api<ConfigMap> = Api::default_namespaced(client);
+    let made = api
+        .create(&PostParams::default(), &config_map("a", &[("x", "1")]))
+        .await
+        .unwrap();
+    assert_eq!(
+        serde_json::to_value(made.creation_timestamp()).unwrap(),
+        "2026-03-01T12:00:00Z"
+    );
+    assert_eq!(made.namespace().as_deref(), Some("default"));
+    assert_eq!(api.get("a").await.unwrap(), made);
+    let taken = api.create(&PostParams::default(), &config_map("a", &[])).await;
+    assert_eq!(refusal(taken), (409, "configmaps \"a\" already exists".into()));
+
+    let mut changed = made.clone();
+    changed.data = Some(BTreeMap::from([("k".into(), "v".into())]));
+    let changed = api.replace("a", &PostParams::default(), &changed).await.unwrap();
+    assert_ne!(changed.resource_version(), made.resource_version());
+    let stale = api.replace("a", &PostParams::default(), &made).await;
+    let message = "Operation cannot be fulfilled on configmaps \"a\": the object has been modified; please apply \
+                   your changes to the latest version and try again";
+    assert_eq!(refusal(stale), (409, message.into()));
+    let same = api.replace("a", &PostParams::default(), &changed).await.unwrap();
+    assert_eq!(same, changed, "a write that changes nothing makes no version");
+
+    api.delete("a", &DeleteParams::default())
+        .await
+        .unwrap()
+        .right()
+        .expect("it is gone at once");
+    assert_eq!(
+        refusal(api.get("a").await),
+        (404, "configmaps \"a\" not found".into())
+    );
+}
+
+#[tokio::test]
+async fn patches_of_all_kinds() {
+    let (_sandbox, client) = sandbox().await;
+    let api: Api<ConfigMap> = Api::default_namespaced(client);
+    api.create(&PostParams::default(), &config_map("a", &[]))
+        .await
+        .unwrap();
+    let params = PatchParams::apply("test");
+    let merge = Patch::Merge(json!({"data": {"a": "1", "b": "2"}}));
+    api.patch("a", &params, &merge).await.unwrap();
+    let json: json_patch::Patch = serde_json::from_value(json!([
+        {"op": "test", "path": "/data/a", "value": "1"},
+        {"op": "remove", "path": "/data/a"},
+    ]))
+    .unwrap();
+    let patched = api
+        .patch("a", &params, &Patch::Json::<()>(json.clone()))
+        .await
+        .unwrap();
+    assert_eq!(patched.data, Some(BTreeMap::from([("b".into(), "2".into())])));
+    assert_eq!(
+        refusal(api.patch("a", &params, &Patch::Json::<()>(json)).await).0,
+        422
+    );
+    let strategic = Patch::Strategic(json!({"metadata": {"finalizers": ["x/y"]}, "data": {"b": null}}));
+    let patched = api.patch("a", &params, &strategic).await.unwrap();
+    assert_eq!(
+        (patched.finalizers(), patched.data.clone()),
+        (&["x/y".to_owned()][..], Some(BTreeMap::new()))
+    );
+
+    let apply = |data: Value| Patch::Apply(json!({"apiVersion": "v1", "kind": "ConfigMap", "data": data}));
+    api.patch("new", &params, &apply(json!({"mine": "1", "also": "2"})))
+        .await
+        .unwrap();
+    api.patch(
+        "new",
+        &PatchParams::apply("other"),
+        &apply(json!({"theirs": "3"})),
+    )
+    .await
+    .unwrap();
+    let applied = api
+        .patch("new", &params, &apply(json!({"mine": "4"})))
+        .await
+        .unwrap();
+    let expected = [("mine", "4"), ("theirs", "3")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+    assert_eq!(
+        applied.data,
+        Some(expected.into()),
+        "what an applier drops goes, what others applied stays"
+    );
+}
+
+#[tokio::test]
+async fn lists_come_in_consistent_pages() {
+    let (sandbox, client) = sandbox().await;
+    let api: Api<ConfigMap> = Api::default_namespaced(client);
+    for i in 0..5 {
+        let map = config_map(
+            &format!("m{i}"),
+            &[("even", if i % 2 == 0 { "yes" } else { "no" })],
+        );
+        api.create(&PostParams::default(), &map).await.unwrap();
+    }
+    let names =
+        |list: &kube::core::ObjectList<ConfigMap>| list.iter().map(ResourceExt::name_any).collect::<Vec<_>>();
+    let even = api.list(&ListParams::default().labels("even=yes")).await.unwrap();
+    assert_eq!(names(&even), ["m0", "m2", "m4"]);
+    let first = api.list(&ListParams::default().limit(2)).await.unwrap();
+    assert_eq!(
+        (names(&first), first.metadata.remaining_item_count),
+        (vec!["m0".into(), "m1".into()], Some(3))
+    );
+
+    api.delete("m3", &DeleteParams::default()).await.unwrap();
+    api.create(&PostParams::default(), &config_map("m2a", &[]))
+        .await
+        .unwrap();
+    let token = first.metadata.continue_.clone().unwrap();
+    let second = api
+        .list(&ListParams::default().limit(2).continue_token(&token))
+        .await
+        .unwrap();
+    assert_eq!(
+        names(&second),
+        ["m2", "m3"],
+        "the second page shows the time of the first"
+    );
+    assert_eq!(second.metadata.resource_version, first.metadata.resource_version);
+
+    sandbox.store().compact(None);
+    let gone = api
+        .list(&ListParams::default().limit(2).continue_token(&token))
+        .await;
+    assert_eq!(refusal(gone).0, 410);
+    let unknown = api.list(&ListParams::default().fields("data.x=1")).await;
+    assert_eq!(
+        refusal(unknown),
+        (400, "field label not supported: data.x".into())
+    );
+}
+
+#[tokio::test]
+async fn a_watch_shows_what_enters_and_leaves_its_selector() {
+    let (_sandbox, client) = sandbox().await;
+    let api: Api<ConfigMap> = Api::default_namespaced(client);
+    api.create(&PostParams::default(), &config_map("a", &[("in", "no")]))
+        .await
+        .unwrap();
+    let version = api
+        .list(&ListParams::default())
+        .await
+        .unwrap()
+        .metadata
+        .resource_version
+        .unwrap();
+    let params = PatchParams::default();
+    for label in ["yes", "yes", "no", "yes"] {
+        let patch =
+            json!({"metadata": {"labels": {"in": label, "n": format!("{label}1")}}, "data": {"l": label}});
+        api.patch("a", &params, &Patch::Merge(patch)).await.unwrap();
+    }
+    api.delete("a", &DeleteParams::default()).await.unwrap();
+    let watch = api
+        .watch(&WatchParams::default().labels("in=yes").timeout(1), &version)
+        .await
+        .unwrap();
+    let events: Vec<_> = watch.try_collect().await.unwrap();
+    let words: Vec<_> = events
+        .iter()
+        .map(|event| match event {
+            WatchEvent::Added(_) => "added",
+            WatchEvent::Modified(_) => "modified",
+            WatchEvent::Deleted(_) => "deleted",
+            WatchEvent::Bookmark(_) | WatchEvent::Error(_) => "other",
+        })
+        .collect();
+    assert_eq!(
+        words,
+        ["added", "deleted", "added", "deleted"],
+        "the second change changed nothing"
+    );
+}
+
+#[tokio::test]
+async fn kube_s_watcher_works_in_all_its_ways() {
+    let (_sandbox, client) = sandbox().await;
+    let api: Api<Pod> = Api::default_namespaced(client.clone());
+    api.create(&PostParams::default(), &pod("a")).await.unwrap();
+    api.create(&PostParams::default(), &pod("b")).await.unwrap();
+    let configurations = [
+        watcher::Config::default(),
+        watcher::Config::default().page_size(1),
+        watcher::Config::default().any_semantic(),
+        watcher::Config::default().streaming_lists(),
+    ];
+    for (i, config) in configurations.into_iter().enumerate() {
+        let events = watcher(api.clone(), config.clone());
+        pin_mut!(events);
+        let extra = format!("c{i}");
+        let mut names = Vec::new();
+        while let Some(event) = events.next().await {
+            match event.unwrap() {
+                watcher::Event::InitApply(pod) => names.push(pod.name_any()),
+                watcher::Event::InitDone => {
+                    api.create(&PostParams::default(), &pod(&extra)).await.unwrap();
+                }
+                watcher::Event::Apply(pod) => {
+                    assert_eq!(pod.name_any(), extra);
+                    api.delete(&extra, &DeleteParams::default()).await.unwrap();
+                }
+                watcher::Event::Delete(pod) => {
+                    assert_eq!(pod.name_any(), extra);
+                    break;
+                }
+                watcher::Event::Init => {}
+            }
+        }
+        assert_eq!(names, ["a", "b"], "{config:?}");
+    }
+    let metadata: Api<PartialObjectMeta<Pod>> = Api::default_namespaced(client);
+    let events = watcher(metadata, watcher::Config::default().streaming_lists());
+    let objects: Vec<_> = events.take(4).try_collect().await.unwrap();
+    let names: Vec<_> = objects
+        .iter()
+        .filter_map(|event| match event {
+            watcher::Event::InitApply(object) => {
+                Some((object.name_any(), object.types.clone().unwrap().kind))
+            }
+            _ => None,
+        })
+        .collect();
+    let kind = "PartialObjectMetadata".to_owned();
+    assert_eq!(names, [("a".to_owned(), kind.clone()), ("b".to_owned(), kind)]);
+}
+
+#[tokio::test]
+async fn a_watch_from_too_long_ago_expires() {
+    let (sandbox, client) = sandbox().await;
+    let api: Api<ConfigMap> = Api::default_namespaced(client);
+    api.create(&PostParams::default(), &config_map("a", &[]))
+        .await
+        .unwrap();
+    let version = api.get("a").await.unwrap().resource_version().unwrap();
+    api.create(&PostParams::default(), &config_map("b", &[]))
+        .await
+        .unwrap();
+    sandbox.store().compact(Some("configmaps"));
+    let watch = api.watch(&WatchParams::default(), &version).await.unwrap();
+    let events: Vec<_> = watch.try_collect().await.unwrap();
+    let [WatchEvent::Error(error)] = events.as_slice() else {
+        panic!("{events:?}")
+    };
+    assert_eq!((error.code, error.reason.as_str()), (410, "Expired"));
+}
+
+#[tokio::test]
+async fn leases_are_taken_by_their_version() {
+    let (_sandbox, client) = sandbox().await;
+    let api: Api<Lease> = Api::namespaced(client, "kube-system");
+    let lease: Lease = serde_json::from_value(json!({
+        "metadata": {"name": "l"}, "spec": {"holderIdentity": "me", "leaseDurationSeconds": 15},
+    }))
+    .unwrap();
+    let made = api.create(&PostParams::default(), &lease).await.unwrap();
+    let unversioned = refusal(api.replace("l", &PostParams::default(), &lease).await);
+    assert_eq!(unversioned.0, 422);
+    let mut next = made.clone();
+    next.spec.as_mut().unwrap().holder_identity = Some("you".into());
+    api.replace("l", &PostParams::default(), &next).await.unwrap();
+    assert_eq!(
+        refusal(api.replace("l", &PostParams::default(), &next).await).0,
+        409
+    );
+}
+
+#[tokio::test]
+async fn discovery_knows_every_kind_both_ways() {
+    let (_sandbox, client) = sandbox().await;
+    assert_eq!(client.apiserver_version().await.unwrap().minor, "36");
+    let plain = kube::Discovery::new(client.clone()).run().await.unwrap();
+    let aggregated = kube::Discovery::new(client.clone())
+        .run_aggregated()
+        .await
+        .unwrap();
+    let kinds = |discovery: &kube::Discovery| {
+        let mut all: Vec<_> = discovery
+            .groups()
+            .flat_map(kube::discovery::ApiGroup::recommended_resources)
+            .map(|(resource, capabilities)| format!("{resource:?} {:?}", capabilities.scope))
+            .collect();
+        all.sort();
+        all
+    };
+    assert_eq!(kinds(&plain), kinds(&aggregated));
+    assert!(plain.has_group("apps") && plain.has_group("metrics.k8s.io"));
+}
