@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use hack::{crds, vectors};
+use hack::{crds, sandbox, vectors};
 
 /// Outrigger's developer tools.
 #[derive(Parser)]
@@ -18,6 +18,8 @@ struct Hack {
 enum Command {
     /// Write the CustomResourceDefinitions, or check that they are up to date
     Crds(crds::Args),
+    /// Start an API server for trying things out, with nothing installed
+    Sandbox(sandbox::Args),
     Vectors(vectors::Args),
 }
 
@@ -25,6 +27,7 @@ enum Command {
 async fn main() -> Result<ExitCode> {
     match Hack::parse().command {
         Command::Crds(args) => crds::run(&args).map(done),
+        Command::Sandbox(args) => sandbox::run(args).await.map(done),
         Command::Vectors(args) => args.run(),
     }
 }

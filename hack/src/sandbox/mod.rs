@@ -12,6 +12,7 @@
 
 mod admission;
 mod api;
+mod command;
 mod crd;
 mod defaults;
 mod delete;
@@ -47,6 +48,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::{
     admission::Webhooks,
     api::{Api, MetricsProvider, Part, PodHook, Write},
+    command::{Args, install_crds, run},
     delete::{DeleteOptions, Deleted, Preconditions, Propagation},
     error::{ApiError, Cause},
     faults::{Effect, Fault, Faults},
