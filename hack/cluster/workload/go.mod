@@ -1,0 +1,3 @@
+module outrigger.example/hack/workload
+
+go 1.26.0
