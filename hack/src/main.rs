@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use hack::{crds, sandbox, vectors};
+use hack::{cluster, crds, sandbox, vectors};
 
 /// Outrigger's developer tools.
 #[derive(Parser)]
@@ -16,6 +16,9 @@ struct Hack {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Start a real Kubernetes on this machine
+    #[command(subcommand)]
+    Cluster(cluster::cli::Command),
     /// Write the CustomResourceDefinitions, or check that they are up to date
     Crds(crds::Args),
     /// Start an API server for trying things out, with nothing installed
@@ -26,6 +29,7 @@ enum Command {
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
     match Hack::parse().command {
+        Command::Cluster(command) => command.run().await.map(done),
         Command::Crds(args) => crds::run(&args).map(done),
         Command::Sandbox(args) => sandbox::run(args).await.map(done),
         Command::Vectors(args) => args.run(),
