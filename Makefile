@@ -23,6 +23,28 @@ test: ## Run all tests and the vectors of the real systems
 	$(HACK) vectors $(VECTORS) --quirks=none
 	$(HACK) vectors $(VECTORS) --add-native-sidecars
 
+##@ Real clusters (the first build of their programs takes some 15 minutes; it is kept in ~/.cache/outrigger)
+
+LEVEL ?= node
+ON ?= cluster
+
+.PHONY: cluster-up
+cluster-up: ## Start a real Kubernetes on this machine (LEVEL=api|control-plane|node)
+	$(HACK) cluster up --level $(LEVEL)
+
+.PHONY: cluster-down
+cluster-down: ## Stop every cluster that cluster-up started
+	$(HACK) cluster down --all
+
+.PHONY: e2e
+e2e: ## Run all scenarios (ON=sandbox|cluster|kubeconfig)
+	$(HACK) e2e --on $(ON)
+
+.PHONY: e2e-smoke
+e2e-smoke: ## Run the scenarios that prove the basics on a real cluster
+	$(HACK) cluster build --level node
+	$(HACK) e2e --on cluster
+
 ##@ Before a commit
 
 .PHONY: lint

@@ -3,5 +3,6 @@
 
 pub mod cluster;
 pub mod crds;
+pub mod e2e;
 pub mod sandbox;
 pub mod vectors;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use hack::{cluster, crds, sandbox, vectors};
+use hack::{cluster, crds, e2e, sandbox, vectors};
 
 /// Outrigger's developer tools.
 #[derive(Parser)]
@@ -21,16 +21,26 @@ enum Command {
     Cluster(cluster::cli::Command),
     /// Write the CustomResourceDefinitions, or check that they are up to date
     Crds(crds::Args),
+    E2e(e2e::Args),
     /// Start an API server for trying things out, with nothing installed
     Sandbox(sandbox::Args),
     Vectors(vectors::Args),
 }
 
 #[tokio::main]
-async fn main() -> Result<ExitCode> {
-    match Hack::parse().command {
+async fn main() -> ExitCode {
+    // Without a backtrace, whatever the environment says: what went wrong and what to do is in the words.
+    run(Hack::parse().command).await.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+async fn run(command: Command) -> Result<ExitCode> {
+    match command {
         Command::Cluster(command) => command.run().await.map(done),
         Command::Crds(args) => crds::run(&args).map(done),
+        Command::E2e(args) => args.run().await.map(done),
         Command::Sandbox(args) => sandbox::run(args).await.map(done),
         Command::Vectors(args) => args.run(),
     }

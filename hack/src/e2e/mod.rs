@@ -1,0 +1,55 @@
+//! Scenarios, written once and run on the sandbox, on a real cluster, or on any cluster by its kubeconfig. What holds
+//! on a real API server must hold on the sandbox: the same code says so.
+
+mod place;
+mod run;
+mod scenarios;
+mod webhook;
+mod world;
+
+pub use place::{On, Places};
+pub use run::{Args, Outcome, Report, run_all};
+pub use scenarios::all;
+pub use world::{Answer, Look, World, in_short, is_ready};
+
+use anyhow::Result;
+use futures::future::LocalBoxFuture;
+
+/// Something that must hold, from a first object to a last check, in a namespace of its own.
+#[derive(Clone, Copy)]
+pub struct Scenario {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What holds, in a sentence.
+    pub about: &'static str,
+    /// What it needs of its place; it is skipped where that is not to be had.
+    pub needs: &'static [Need],
+    /// Runs it.
+    pub run: for<'w> fn(&'w World) -> LocalBoxFuture<'w, Result<()>>,
+}
+
+/// What a scenario needs of its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need {
+    /// An API server; every place has one.
+    ApiServer,
+    /// Controllers, a scheduler, and a node with a kubelet, real or simulated, whose usage is measured.
+    Node,
+    /// An API server with nothing behind it, so that objects stay as the scenario makes them.
+    NoControllers,
+    /// An API server that reaches webhooks on this machine's loopback.
+    LocalWebhooks,
+}
+
+impl Need {
+    /// Why a scenario is skipped where this is not to be had.
+    #[must_use]
+    pub fn missing(self) -> &'static str {
+        match self {
+            Self::ApiServer => "there is no API server",
+            Self::Node => "there is no node",
+            Self::NoControllers => "controllers run there",
+            Self::LocalWebhooks => "its API server does not reach this machine",
+        }
+    }
+}

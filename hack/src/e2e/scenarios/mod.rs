@@ -1,0 +1,53 @@
+//! The scenarios, by subject. Each holds on the sandbox and on a real cluster alike: that is what the sandbox is
+//! measured by.
+
+mod crds;
+mod eviction;
+mod metrics;
+mod resize;
+mod webhook;
+mod workload;
+
+use serde_json::{Value, json};
+
+use super::{Scenario, World};
+
+/// Every scenario there is.
+#[must_use]
+pub fn all() -> Vec<Scenario> {
+    [
+        crds::all(),
+        workload::all(),
+        resize::all(),
+        eviction::all(),
+        metrics::all(),
+        webhook::all(),
+    ]
+    .concat()
+}
+
+/// A pod as a mesh makes it, small enough for twenty of them on a laptop: an ordinary init container that ends, a
+/// native sidecar, and the application.
+fn pod(world: &World, name: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "labels": {"app": name}},
+        "spec": pod_spec(world),
+    })
+}
+
+fn pod_spec(world: &World) -> Value {
+    json!({
+        "terminationGracePeriodSeconds": 1,
+        "initContainers": [
+            {"name": "setup", "image": world.image, "args": ["exit", "0"],
+             "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}}},
+            {"name": "proxy", "image": world.image, "args": ["load", "--cpu", "2m", "--memory", "4Mi", "--listen", ""],
+             "restartPolicy": "Always",
+             "resources": {"requests": {"cpu": "5m", "memory": "16Mi"}, "limits": {"cpu": "100m", "memory": "64Mi"}}},
+        ],
+        "containers": [
+            {"name": "app", "image": world.image, "args": ["load", "--cpu", "5m", "--memory", "8Mi", "--listen", ""],
+             "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"cpu": "200m", "memory": "64Mi"}}},
+        ],
+    })
+}

@@ -1,0 +1,277 @@
+//! What a scenario sees of the place it runs on: a client, a namespace of its own, and waiting that never is a fixed
+//! sleep.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use common::clock::VirtualClock;
+use http::{Method, Request, header};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::core::v1::{Namespace, Pod},
+};
+use kube::{
+    Api, Client, Resource, ResourceExt as _,
+    api::{DeleteParams, PostParams},
+    client::Body,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+/// How often a condition is looked at where time is the machine's.
+const POLL: Duration = Duration::from_millis(100);
+/// How far virtual time goes between two looks.
+const STEP: Duration = Duration::from_secs(1);
+
+/// One scenario's view of its place.
+pub struct World {
+    /// Talks to the API server, with all rights.
+    pub client: Client,
+    /// The scenario's own namespace.
+    pub namespace: String,
+    /// The image of test workloads.
+    pub image: String,
+    time: Option<VirtualClock>,
+}
+
+/// What a look at a condition gave.
+pub enum Look<T> {
+    /// It holds.
+    Done(T),
+    /// It does not hold yet; what was seen instead, for the message when time is up.
+    NotYet(String),
+}
+
+/// An answer of the API server, as it is on the wire.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// The HTTP status.
+    pub code: u16,
+    /// The object, or the `Status`.
+    pub body: Value,
+}
+
+impl Answer {
+    /// The message of a `Status`.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        self.body["message"].as_str().unwrap_or_default()
+    }
+
+    /// Whether a `Status` names this cause.
+    #[must_use]
+    pub fn has_cause(&self, reason: &str) -> bool {
+        self.body["details"]["causes"]
+            .as_array()
+            .is_some_and(|causes| causes.iter().any(|c| c["reason"] == reason))
+    }
+}
+
+impl World {
+    /// A world in a new namespace. With a virtual clock, waiting moves it.
+    ///
+    /// # Errors
+    /// When the namespace cannot be made.
+    pub async fn create(
+        client: Client,
+        name: &str,
+        image: String,
+        time: Option<VirtualClock>,
+    ) -> Result<Self> {
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        let namespace: Namespace = serde_json::from_value(json!({
+            "metadata": {"generateName": format!("e2e-{name}-"), "labels": {"outrigger.dev/e2e": name}}
+        }))?;
+        let made = namespaces
+            .create(&PostParams::default(), &namespace)
+            .await
+            .context("creating a namespace")?;
+        let world = Self {
+            client,
+            namespace: made.name_any(),
+            image,
+            time,
+        };
+        // Bare pods are refused until the controller-manager has made it; where none runs, we do.
+        world.default_service_account().await?;
+        Ok(world)
+    }
+
+    /// Removes what the scenario made.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn remove(&self) -> Result<()> {
+        let now = DeleteParams::default().grace_period(0);
+        self.api::<Pod>()
+            .delete_collection(&now, &Default::default())
+            .await?;
+        Api::<Namespace>::all(self.client.clone())
+            .delete(&self.namespace, &DeleteParams::background())
+            .await?;
+        Ok(())
+    }
+
+    /// Objects of one type in the scenario's namespace.
+    #[must_use]
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Creates an object in the scenario's namespace.
+    ///
+    /// # Errors
+    /// When the JSON is not of the type, or the API server refuses it.
+    pub async fn create_object<K>(&self, object: Value) -> Result<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + DeserializeOwned
+            + Serialize
+            + std::fmt::Debug,
+    {
+        let object: K = serde_json::from_value(object)?;
+        let name = object.name_any();
+        self.api()
+            .create(&PostParams::default(), &object)
+            .await
+            .with_context(|| format!("creating {name}"))
+    }
+
+    /// Waits until a condition holds.
+    ///
+    /// # Errors
+    /// When looking fails, or when it does not hold within `limit`; the message says what was seen last.
+    pub async fn until<T>(
+        &self,
+        what: &str,
+        limit: Duration,
+        mut look: impl AsyncFnMut() -> Result<Look<T>>,
+    ) -> Result<T> {
+        let deadline = tokio::time::Instant::now() + limit;
+        loop {
+            let seen = match look().await.with_context(|| format!("waiting until {what}"))? {
+                Look::Done(value) => return Ok(value),
+                Look::NotYet(seen) => seen,
+            };
+            if tokio::time::Instant::now() > deadline {
+                bail!("not within {} s: {what}; last seen: {seen}", limit.as_secs());
+            }
+            match &self.time {
+                Some(time) => {
+                    time.advance(STEP).await;
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                None => tokio::time::sleep(POLL).await,
+            }
+        }
+    }
+
+    /// Sends a request as it is and gives the answer as it comes, refusals included.
+    ///
+    /// # Errors
+    /// When no answer comes.
+    pub async fn send(&self, method: Method, path: &str, content_type: &str, body: &Value) -> Result<Answer> {
+        let body = if body.is_null() {
+            Vec::new()
+        } else {
+            serde_json::to_vec(body)?
+        };
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::CONTENT_TYPE, content_type)
+            .header(header::ACCEPT, "application/json")
+            .body(Body::from(body))?;
+        let response = self
+            .client
+            .send(request)
+            .await
+            .with_context(|| format!("asking for {path}"))?;
+        let code = response.status().as_u16();
+        let bytes = response.into_body().collect_bytes().await?;
+        let body = serde_json::from_slice(&bytes)
+            .with_context(|| format!("{path} answered {code} with {}", String::from_utf8_lossy(&bytes)))?;
+        Ok(Answer { code, body })
+    }
+
+    /// The path of a pod in the scenario's namespace, or of a subresource of it.
+    #[must_use]
+    pub fn pod_path(&self, name: &str, subresource: &str) -> String {
+        let tail = if subresource.is_empty() {
+            String::new()
+        } else {
+            format!("/{subresource}")
+        };
+        format!("/api/v1/namespaces/{}/pods/{name}{tail}", self.namespace)
+    }
+
+    /// Waits until a pod is Ready.
+    ///
+    /// # Errors
+    /// When it is not within two minutes.
+    pub async fn ready(&self, name: &str) -> Result<Pod> {
+        let pods = self.api::<Pod>();
+        self.until(
+            &format!("pod {name} is ready"),
+            Duration::from_secs(120),
+            async || {
+                let pod = pods.get(name).await?;
+                Ok(if is_ready(&pod) {
+                    Look::Done(pod)
+                } else {
+                    Look::NotYet(in_short(&pod))
+                })
+            },
+        )
+        .await
+    }
+
+    async fn default_service_account(&self) -> Result<()> {
+        let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> = self.api();
+        let account = serde_json::from_value(json!({"metadata": {"name": "default"}}))?;
+        match accounts.create(&PostParams::default(), &account).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+            Err(error) => Err(error).context("creating the default service account"),
+        }
+    }
+}
+
+/// Whether a pod's Ready condition is true.
+#[must_use]
+pub fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_deref())
+        .unwrap_or_default();
+    conditions
+        .iter()
+        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// A pod's state in one line, for messages.
+#[must_use]
+pub fn in_short(pod: &Pod) -> String {
+    let status = serde_json::to_value(&pod.status).unwrap_or_default();
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let false_ones = conditions
+        .filter(|c| c["status"] != "True")
+        .map(|c| format!("{} {}", c["type"], c["message"]));
+    let lists = ["initContainerStatuses", "containerStatuses"].map(|list| status[list].as_array().cloned());
+    let states = lists
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|c| format!("{}: {}", c["name"], c["state"]));
+    format!(
+        "{} phase {} {}",
+        pod.name_any(),
+        status["phase"],
+        false_ones.chain(states).collect::<Vec<_>>().join("; ")
+    )
+}
