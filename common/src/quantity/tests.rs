@@ -136,6 +136,31 @@ fn long_numbers_are_bounded() {
     assert_eq!(quantity("1e-9223372036854775808").to_string(), "1e-9");
 }
 
+/// Hundreds of thousands of these are read at start.
+#[test]
+fn everyday_quantities_hold_nothing_on_the_heap() {
+    assert!(size_of::<Quantity>() <= 48);
+    for text in [
+        "0",
+        "1",
+        "100m",
+        "0.5",
+        "128Mi",
+        "1024Mi",
+        "123456789n",
+        "97656250Ki",
+        "1e3",
+        "2.25",
+        "4G",
+    ] {
+        let q = quantity(text);
+        assert!(
+            q.spelling.is_none() && q.amount.digits.to_i64().is_some(),
+            "{text}"
+        );
+    }
+}
+
 #[test]
 fn conversions_round_away_from_zero() {
     let cases = [
