@@ -17,15 +17,44 @@ pub struct Clock(Source);
 
 #[derive(Clone, Debug)]
 enum Source {
-    System,
+    System { origin: tokio::time::Instant },
     Virtual(VirtualClock),
+}
+
+/// A reading that only grows, for measuring spans: the calendar may jump, this does not. Readings of one clock and
+/// its clones compare with each other and with nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(Duration);
+
+impl Moment {
+    /// The reading when this much time had passed on its clock.
+    #[must_use]
+    pub const fn after(elapsed: Duration) -> Self {
+        Self(elapsed)
+    }
+
+    /// How long ago `earlier` was; zero if it was not earlier.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl std::ops::Add<Duration> for Moment {
+    type Output = Self;
+
+    fn add(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(span))
+    }
 }
 
 impl Clock {
     /// The machine's clock.
     #[must_use]
     pub fn system() -> Self {
-        Self(Source::System)
+        Self(Source::System {
+            origin: tokio::time::Instant::now(),
+        })
     }
 
     /// What time it is.
@@ -36,15 +65,24 @@ impl Clock {
     )]
     pub fn now(&self) -> DateTime<Utc> {
         match &self.0 {
-            Source::System => Utc::now(),
+            Source::System { .. } => Utc::now(),
             Source::Virtual(clock) => clock.now(),
+        }
+    }
+
+    /// How far this clock has run, whatever the calendar did meanwhile.
+    #[must_use]
+    pub fn moment(&self) -> Moment {
+        match &self.0 {
+            Source::System { origin } => Moment(origin.elapsed()),
+            Source::Virtual(clock) => clock.moment(),
         }
     }
 
     /// Waits for a span of this clock's time.
     pub async fn sleep(&self, span: Duration) {
         match &self.0 {
-            Source::System => tokio::time::sleep(span).await,
+            Source::System { .. } => tokio::time::sleep(span).await,
             Source::Virtual(clock) => {
                 let at = later(clock.now(), span);
                 clock.wait(at, false).await;
@@ -86,7 +124,7 @@ impl Ticker {
     pub async fn tick(&mut self) {
         self.work = None;
         match &self.clock.0 {
-            Source::System => {
+            Source::System { .. } => {
                 let now = tokio::time::Instant::now();
                 let due = match self.due {
                     Some(Due::System(last)) => (last + self.period).max(now),
@@ -118,6 +156,8 @@ pub struct VirtualClock {
 #[derive(Debug)]
 struct State {
     now: DateTime<Utc>,
+    /// What would be shown if there had been no jumps and the clock had started at zero.
+    elapsed: Duration,
     sleepers: BinaryHeap<Reverse<Sleeper>>,
     next_id: u64,
     working: usize,
@@ -129,6 +169,13 @@ struct Sleeper {
     id: u64,
     works: bool,
     wake: oneshot::Sender<Option<Work>>,
+}
+
+impl State {
+    fn run_to(&mut self, at: DateTime<Utc>) {
+        self.elapsed += (at - self.now).to_std().unwrap_or(Duration::ZERO);
+        self.now = self.now.max(at);
+    }
 }
 
 /// Held while a tick's work is under way: the clock stands still until it is dropped, also when the one who waited
@@ -169,6 +216,7 @@ impl VirtualClock {
     pub fn starting_at(now: DateTime<Utc>) -> Self {
         let state = State {
             now,
+            elapsed: Duration::ZERO,
             sleepers: BinaryHeap::new(),
             next_id: 0,
             working: 0,
@@ -189,6 +237,10 @@ impl VirtualClock {
     #[must_use]
     pub fn now(&self) -> DateTime<Utc> {
         self.lock().now
+    }
+
+    fn moment(&self) -> Moment {
+        Moment(self.lock().elapsed)
     }
 
     /// Moves time forward by `span`, stopping at every moment somebody waits for, and going on only when all that
@@ -227,10 +279,10 @@ impl VirtualClock {
         let mut state = self.lock();
         let due = state.sleepers.peek().is_some_and(|Reverse(next)| next.at <= end);
         let Some(Reverse(sleeper)) = due.then(|| state.sleepers.pop()).flatten() else {
-            state.now = state.now.max(end);
+            state.run_to(end);
             return false;
         };
-        state.now = state.now.max(sleeper.at);
+        state.run_to(sleeper.at);
         let work = sleeper.works.then(|| Work(self.clone()));
         state.working += usize::from(work.is_some());
         // Unlocked first: work that nobody takes is dropped here, and that locks.
@@ -325,6 +377,19 @@ mod tests {
         assert_eq!(start.elapsed().as_secs(), 35);
         ticker.tick().await;
         assert_eq!(start.elapsed().as_secs(), 45);
+    }
+
+    #[tokio::test]
+    async fn moments_measure_what_passed_and_not_what_the_calendar_says() {
+        let time = VirtualClock::starting_at(noon());
+        let clock = time.clock();
+        let start = clock.moment();
+        time.advance(Duration::from_secs(60)).await;
+        time.jump(noon() - TimeDelta::days(1));
+        assert_eq!(clock.moment().since(start), Duration::from_secs(60));
+        time.advance(Duration::from_secs(5)).await;
+        assert_eq!(clock.moment().since(start), Duration::from_secs(65));
+        assert_eq!(start.since(clock.moment()), Duration::ZERO);
     }
 
     #[tokio::test]
