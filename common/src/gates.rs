@@ -191,7 +191,7 @@ impl FromStr for Gates {
 }
 
 /// The spellings of a boolean that Go's flags take, so that manifests written for VPA keep working.
-fn parse_go_bool(text: &str) -> Option<bool> {
+pub(crate) fn parse_go_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),

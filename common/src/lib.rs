@@ -3,7 +3,9 @@
 
 pub mod api;
 pub mod clock;
+pub mod daemon;
 pub mod gates;
+pub mod kube;
 pub mod pod;
 pub mod quantity;
 pub mod quirks;
