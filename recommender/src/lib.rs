@@ -5,3 +5,5 @@ mod run;
 
 pub use args::Args;
 pub use run::{Config, run};
+pub mod histogram;
+mod num;

@@ -1,0 +1,186 @@
+//! Histograms in which every sample loses half its weight with every half-life (`spec/vpa.md` 2.5). They cost what
+//! they contain, and every number in them equals VPA's bit for bit.
+
+mod buckets;
+mod checkpoint;
+mod plain;
+mod power;
+#[cfg(test)]
+mod tests;
+mod weights;
+
+pub use buckets::{BUCKETS, Resource};
+pub use checkpoint::{Saved, SavedError};
+
+use crate::num;
+use chrono::{DateTime, TimeDelta, Utc};
+use plain::Plain;
+
+/// The time after which a sample counts half: at least a nanosecond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HalfLife(i64);
+
+impl HalfLife {
+    /// A half-life of this length, if it is positive and shorter than 292 years.
+    #[must_use]
+    pub fn new(length: TimeDelta) -> Option<Self> {
+        length.num_nanoseconds().filter(|nanos| *nanos > 0).map(Self)
+    }
+}
+
+/// A histogram whose samples fade.
+///
+/// Instead of shrinking all old weights as time goes by, new samples weigh more: `2^((t − reference)/half-life)`. The
+/// reference moves on, and the weights are scaled down, when a sample comes more than 100 half-lives after it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Histogram {
+    half_life: HalfLife,
+    /// The time at which a sample has weight one; [`NEVER`] until there was one.
+    reference: DateTime<Utc>,
+    plain: Plain,
+}
+
+/// The year 1, which is where VPA's clock starts.
+const NEVER: DateTime<Utc> = match DateTime::from_timestamp(-62_135_596_800, 0) {
+    Some(time) => time,
+    None => DateTime::UNIX_EPOCH,
+};
+
+impl Histogram {
+    /// A histogram without samples.
+    #[must_use]
+    pub fn new(resource: Resource, half_life: HalfLife) -> Self {
+        Self {
+            half_life,
+            reference: NEVER,
+            plain: Plain::new(resource),
+        }
+    }
+
+    /// Adds a sample. One whose value or weight is not a finite number, or whose weight is negative, is ignored.
+    pub fn add(&mut self, value: f64, weight: f64, time: DateTime<Utc>) {
+        if is_sound(value, weight) {
+            let weight = weight * self.factor(time);
+            self.plain.add(value, weight);
+        }
+    }
+
+    /// Takes a sample out again; nothing falls below zero.
+    pub fn subtract(&mut self, value: f64, weight: f64, time: DateTime<Utc>) {
+        if is_sound(value, weight) {
+            let weight = weight * self.factor(time);
+            self.plain.subtract(value, weight);
+        }
+    }
+
+    /// Adds all samples of another histogram of the same resource and half-life.
+    pub fn merge(&mut self, other: &Self) {
+        if self.reference < other.reference {
+            self.shift(other.reference);
+            self.plain.merge(&other.plain);
+        } else if self.reference > other.reference {
+            let mut other = other.clone();
+            other.shift(self.reference);
+            self.plain.merge(&other.plain);
+        } else {
+            self.plain.merge(&other.plain);
+        }
+    }
+
+    /// Brings the older of two histograms to the reference of the younger, as a merge does first.
+    pub fn align(&mut self, other: &mut Self) {
+        if self.reference < other.reference {
+            self.shift(other.reference);
+        } else if self.reference > other.reference {
+            other.shift(self.reference);
+        }
+    }
+
+    /// The value below which this fraction of the weight lies, rounded up to the end of its bucket; 0 when empty.
+    #[must_use]
+    pub fn percentile(&self, fraction: f64) -> f64 {
+        self.plain.percentile(fraction)
+    }
+
+    /// Whether there is no noticeable weight.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.plain.is_empty()
+    }
+
+    /// The sum of all weights.
+    #[must_use]
+    pub fn total(&self) -> f64 {
+        self.plain.total
+    }
+
+    /// The time at which a sample has weight one, once there was a sample.
+    #[must_use]
+    pub fn reference(&self) -> Option<DateTime<Utc>> {
+        Some(self.reference).filter(|reference| *reference != NEVER)
+    }
+
+    /// The lowest and the highest bucket of noticeable weight; the other way round when there is none.
+    #[must_use]
+    pub fn range(&self) -> (u8, u8) {
+        (self.plain.min, self.plain.max)
+    }
+
+    /// Every bucket that has a weight, however small, lowest first.
+    pub fn weights(&self) -> impl Iterator<Item = (u8, f64)> + '_ {
+        self.plain.weights.iter().filter(|(_, weight)| *weight != 0.0)
+    }
+
+    /// What a sample at this time weighs more than one at the reference, which moves on first if it is too far back.
+    fn factor(&mut self, time: DateTime<Utc>) -> f64 {
+        let far = nanos(self.reference) + 100 * i128::from(self.half_life.0);
+        if nanos(time) > far {
+            self.shift(time);
+        }
+        power::exp2(num::float(since(time, self.reference)) / num::float(self.half_life.0))
+    }
+
+    /// Moves the reference to the multiple of the half-life nearest to a time, counted from the year 1.
+    fn shift(&mut self, time: DateTime<Utc>) {
+        let half_life = i128::from(self.half_life.0);
+        let elapsed = nanos(time) - nanos(NEVER);
+        let over = elapsed.rem_euclid(half_life);
+        let rounded = if 2 * over < half_life {
+            elapsed - over
+        } else {
+            elapsed - over + half_life
+        };
+        let reference = at(rounded + nanos(NEVER));
+        let steps = num::float(since(self.reference, reference)) / num::float(self.half_life.0);
+        self.plain.scale(power::exp2((steps + 0.5).floor()));
+        self.reference = reference;
+    }
+}
+
+fn is_sound(value: f64, weight: f64) -> bool {
+    value.is_finite() && weight.is_finite() && weight >= 0.0
+}
+
+fn nanos(time: DateTime<Utc>) -> i128 {
+    i128::from(time.timestamp()) * 1_000_000_000 + i128::from(time.timestamp_subsec_nanos())
+}
+
+/// The nearest time we can tell.
+fn at(nanos: i128) -> DateTime<Utc> {
+    let seconds = i64::try_from(nanos.div_euclid(1_000_000_000)).ok();
+    let rest = u32::try_from(nanos.rem_euclid(1_000_000_000)).unwrap_or(0);
+    let end = if nanos < 0 {
+        DateTime::<Utc>::MIN_UTC
+    } else {
+        DateTime::<Utc>::MAX_UTC
+    };
+    seconds
+        .and_then(|seconds| DateTime::from_timestamp(seconds, rest))
+        .unwrap_or(end)
+}
+
+/// Nanoseconds from one time to another; beyond 292 years the largest number of them.
+fn since(later: DateTime<Utc>, earlier: DateTime<Utc>) -> i64 {
+    let nanos = nanos(later) - nanos(earlier);
+    i64::try_from(nanos).unwrap_or(if nanos < 0 { i64::MIN } else { i64::MAX })
+}
