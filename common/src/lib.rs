@@ -9,4 +9,5 @@ pub mod kube;
 pub mod pod;
 pub mod quantity;
 pub mod quirks;
+pub mod selector;
 pub mod time;
