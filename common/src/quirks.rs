@@ -36,11 +36,21 @@ pub enum Quirk {
     NamedPodKeepsNoNamespace,
     /// Q26
     LeaseBlocksResizes,
+    /// kubernetes/autoscaler#9521
+    OomBumpIgnoresCap,
+    /// kubernetes/autoscaler#9891
+    SelectorChangeDropsHistory,
+    /// kubernetes/autoscaler#10042
+    RestartLosesPeaks,
+    /// kubernetes/autoscaler#10211
+    MemoryOnlyIsEmpty,
+    /// kubernetes/autoscaler#10255
+    UnboundedMemoryWindow,
 }
 
 impl Quirk {
     /// Every quirk, by number.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 20] = [
         Self::LaxPrometheusAuth,
         Self::MissingVpaStopsWorker,
         Self::ScaleCachedForever,
@@ -56,6 +66,11 @@ impl Quirk {
         Self::BoostWritesZeroRequest,
         Self::NamedPodKeepsNoNamespace,
         Self::LeaseBlocksResizes,
+        Self::OomBumpIgnoresCap,
+        Self::SelectorChangeDropsHistory,
+        Self::RestartLosesPeaks,
+        Self::MemoryOnlyIsEmpty,
+        Self::UnboundedMemoryWindow,
     ];
 
     /// The name on the command line.
@@ -77,6 +92,11 @@ impl Quirk {
             Self::BoostWritesZeroRequest => "Q20",
             Self::NamedPodKeepsNoNamespace => "Q22",
             Self::LeaseBlocksResizes => "Q26",
+            Self::OomBumpIgnoresCap => "KA9521",
+            Self::SelectorChangeDropsHistory => "KA9891",
+            Self::RestartLosesPeaks => "KA10042",
+            Self::MemoryOnlyIsEmpty => "KA10211",
+            Self::UnboundedMemoryWindow => "KA10255",
         }
     }
 
@@ -117,6 +137,17 @@ impl Quirk {
                 "a named pod does not get its namespace from the admission request"
             }
             Self::LeaseBlocksResizes => "without the admission lease in-place resizes stop too",
+            Self::OomBumpIgnoresCap => "an OOM counts as more memory than maxAllowed lets anyone have",
+            Self::SelectorChangeDropsHistory => {
+                "a VPA whose target cannot be resolved for a moment loses what its checkpoints held"
+            }
+            Self::RestartLosesPeaks => {
+                "a restart of the recommender forgets the memory peaks of the current windows"
+            }
+            Self::MemoryOnlyIsEmpty => "a history of memory without any CPU sample is thrown away as empty",
+            Self::UnboundedMemoryWindow => {
+                "memory peaks older than the aggregation window still count, however little"
+            }
         }
     }
 

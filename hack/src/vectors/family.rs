@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use common::{gates::Gates, quirks::Quirks};
 use serde_json::Value;
 
-use super::{compare, quantity, sidecar};
+use super::{compare, histogram, quantity, recommendation, sidecar};
 
 /// What every family's code is told besides the input.
 #[derive(Clone, Debug)]
@@ -30,8 +30,14 @@ pub struct Family {
 
 /// Every family there is.
 pub static FAMILIES: [Family; 12] = [
-    unbuilt("histogram", sidecar::nowhere),
-    unbuilt("recommendation", sidecar::in_recommendation),
+    Family {
+        answer: Some(histogram::answer),
+        ..unbuilt("histogram", sidecar::nowhere)
+    },
+    Family {
+        answer: Some(recommendation::answer),
+        ..unbuilt("recommendation", sidecar::in_recommendation)
+    },
     unbuilt("capping", sidecar::in_pods),
     unbuilt("admission", sidecar::in_admission),
     unbuilt("vpa-validation", sidecar::nowhere),

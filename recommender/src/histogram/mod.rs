@@ -11,8 +11,12 @@ mod weights;
 
 pub use buckets::{BUCKETS, Resource};
 pub use checkpoint::{Saved, SavedError};
+pub(crate) use power::powi;
 
-use crate::num;
+use crate::{
+    instant::{at, nanos, since},
+    num,
+};
 use chrono::{DateTime, TimeDelta, Utc};
 use plain::Plain;
 
@@ -26,6 +30,11 @@ impl HalfLife {
     pub fn new(length: TimeDelta) -> Option<Self> {
         length.num_nanoseconds().filter(|nanos| *nanos > 0).map(Self)
     }
+
+    /// What a sample at one time weighs in terms of one at another.
+    pub(crate) fn growth(self, from: DateTime<Utc>, to: DateTime<Utc>) -> f64 {
+        power::exp2(num::float(since(to, from)) / num::float(self.0))
+    }
 }
 
 /// A histogram whose samples fade.
@@ -38,6 +47,17 @@ pub struct Histogram {
     /// The time at which a sample has weight one; [`NEVER`] until there was one.
     reference: DateTime<Utc>,
     plain: Plain,
+}
+
+/// A share of a histogram: a weight in one bucket, as it was at one time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Part {
+    /// The time at which the weight is meant.
+    pub time: DateTime<Utc>,
+    /// The bucket it lies in.
+    pub bucket: u8,
+    /// The weight.
+    pub weight: f64,
 }
 
 /// The year 1, which is where VPA's clock starts.
@@ -131,13 +151,47 @@ impl Histogram {
         self.plain.weights.iter().filter(|(_, weight)| *weight != 0.0)
     }
 
+    /// How fast it fades.
+    #[must_use]
+    pub fn half_life(&self) -> HalfLife {
+        self.half_life
+    }
+
+    /// Everything in it, as parts of one time.
+    pub fn parts(&self, time: DateTime<Utc>) -> impl Iterator<Item = Part> + '_ {
+        let faded = self.half_life.growth(time, self.reference);
+        let sound = faded.is_finite();
+        self.weights()
+            .filter(move |_| sound)
+            .map(move |(bucket, weight)| Part {
+                time,
+                bucket,
+                weight: weight * faded,
+            })
+    }
+
+    /// Takes a part out. What is left in its bucket by rounding alone goes with it.
+    pub fn forget(&mut self, part: &Part) {
+        let weight = part.weight * self.half_life.growth(self.reference, part.time);
+        if !is_sound(0.0, weight) {
+            return;
+        }
+        let rest = self.plain.weights.get(part.bucket) - weight;
+        let weight = if rest < weight * 1e-9 {
+            weight + rest.max(0.0)
+        } else {
+            weight
+        };
+        self.plain.take(part.bucket, weight);
+    }
+
     /// What a sample at this time weighs more than one at the reference, which moves on first if it is too far back.
     fn factor(&mut self, time: DateTime<Utc>) -> f64 {
         let far = nanos(self.reference) + 100 * i128::from(self.half_life.0);
         if nanos(time) > far {
             self.shift(time);
         }
-        power::exp2(num::float(since(time, self.reference)) / num::float(self.half_life.0))
+        self.half_life.growth(self.reference, time)
     }
 
     /// Moves the reference to the multiple of the half-life nearest to a time, counted from the year 1.
@@ -159,28 +213,4 @@ impl Histogram {
 
 fn is_sound(value: f64, weight: f64) -> bool {
     value.is_finite() && weight.is_finite() && weight >= 0.0
-}
-
-fn nanos(time: DateTime<Utc>) -> i128 {
-    i128::from(time.timestamp()) * 1_000_000_000 + i128::from(time.timestamp_subsec_nanos())
-}
-
-/// The nearest time we can tell.
-fn at(nanos: i128) -> DateTime<Utc> {
-    let seconds = i64::try_from(nanos.div_euclid(1_000_000_000)).ok();
-    let rest = u32::try_from(nanos.rem_euclid(1_000_000_000)).unwrap_or(0);
-    let end = if nanos < 0 {
-        DateTime::<Utc>::MIN_UTC
-    } else {
-        DateTime::<Utc>::MAX_UTC
-    };
-    seconds
-        .and_then(|seconds| DateTime::from_timestamp(seconds, rest))
-        .unwrap_or(end)
-}
-
-/// Nanoseconds from one time to another; beyond 292 years the largest number of them.
-fn since(later: DateTime<Utc>, earlier: DateTime<Utc>) -> i64 {
-    let nanos = nanos(later) - nanos(earlier);
-    i64::try_from(nanos).unwrap_or(if nanos < 0 { i64::MIN } else { i64::MAX })
 }

@@ -1,0 +1,151 @@
+//! From histories to numbers: target, bounds, confidence and the minimum that the containers of a pod share
+//! (`spec/vpa.md` 2.9).
+
+use crate::{
+    aggregate::History,
+    histogram::{Histogram, powi},
+    instant, num,
+    policy::PerResource,
+    window::amount,
+};
+use chrono::TimeDelta;
+use common::quantity::{Bytes, MilliCpu};
+
+/// How recommendations are made from histories.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EstimatorConfig {
+    /// What is added for safety, as a share.
+    pub margin: f64,
+    /// The least CPU of a pod, in millicores.
+    pub pod_min_cpu_millicores: f64,
+    /// The least memory of a pod, in MiB.
+    pub pod_min_memory_mb: f64,
+    /// For CPU.
+    pub cpu: Percentiles,
+    /// For memory.
+    pub memory: Percentiles,
+}
+
+/// Which percentiles become target and bounds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Percentiles {
+    /// Of the target.
+    pub target: f64,
+    /// Of the lower bound.
+    pub lower: f64,
+    /// Of the upper bound.
+    pub upper: f64,
+    /// The history that gives a confidence of one.
+    pub confidence_interval: TimeDelta,
+}
+
+/// What a container should have of one resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds<T> {
+    /// The best guess.
+    pub target: T,
+    /// What it should have at least.
+    pub lower: T,
+    /// What is more than it needs.
+    pub upper: T,
+}
+
+/// What a container should have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Estimate {
+    /// Of CPU.
+    pub cpu: Bounds<MilliCpu>,
+    /// Of memory.
+    pub memory: Bounds<Bytes>,
+}
+
+impl EstimatorConfig {
+    /// What one of a pod's containers should have.
+    #[must_use]
+    pub fn estimate(&self, history: &History, containers: usize) -> Estimate {
+        let min = self.minimum(containers);
+        let cpu = self.bounds(history, &history.cpu, 1000.0, &self.cpu, min.cpu.0);
+        let memory = self.bounds(history, &history.memory, 1.0, &self.memory, min.memory.0);
+        Estimate {
+            cpu: Bounds {
+                target: MilliCpu(cpu.target),
+                lower: MilliCpu(cpu.lower),
+                upper: MilliCpu(cpu.upper),
+            },
+            memory: Bounds {
+                target: Bytes(memory.target),
+                lower: Bytes(memory.lower),
+                upper: Bytes(memory.upper),
+            },
+        }
+    }
+
+    /// The least that each of a pod's containers gets.
+    #[must_use]
+    pub fn minimum(&self, containers: usize) -> Minimum {
+        let share = 1.0 / num::float(i64::try_from(containers.max(1)).unwrap_or(i64::MAX));
+        let part = |whole: f64| amount(num::float(amount(whole)) * share);
+        Minimum {
+            cpu: MilliCpu(part(self.pod_min_cpu_millicores * 0.001 * 1000.0)),
+            memory: Bytes(part(self.pod_min_memory_mb * 1024.0 * 1024.0)),
+        }
+    }
+
+    fn bounds(
+        &self,
+        history: &History,
+        histogram: &Histogram,
+        unit: f64,
+        percentiles: &Percentiles,
+        min: i64,
+    ) -> Bounds<i64> {
+        let base = |fraction: f64| {
+            let percentile = amount(histogram.percentile(fraction) * unit);
+            percentile.saturating_add(amount(num::float(percentile) * self.margin))
+        };
+        let scaled = |base: i64, factor: f64| amount(num::float(base) * factor);
+        let confidence = confidence(history, percentiles.confidence_interval);
+        Bounds {
+            target: base(percentiles.target).max(min),
+            lower: scaled(base(percentiles.lower), powi(1.0 + 0.001 / confidence, -2)).max(min),
+            upper: scaled(base(percentiles.upper), powi(1.0 + 1.0 / confidence, 1)).max(min),
+        }
+    }
+}
+
+/// The least that each container gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Minimum {
+    /// Of CPU.
+    pub cpu: MilliCpu,
+    /// Of memory.
+    pub memory: Bytes,
+}
+
+/// How much history there is, in intervals: the time it spans, or its samples at one a minute, whichever is less.
+#[must_use]
+pub fn confidence(history: &History, interval: TimeDelta) -> f64 {
+    let span = match (history.first_sample, history.last_sample) {
+        (Some(first), Some(last)) => instant::since(last, first),
+        _ => 0,
+    };
+    let interval = instant::length(interval);
+    let by_time = num::float(span) / num::float(interval);
+    let by_count = num::float(history.samples) / minutes(interval);
+    by_time.min(by_count)
+}
+
+/// Nanoseconds in minutes, summed as upstream sums them.
+fn minutes(nanos: i64) -> f64 {
+    const MINUTE: i64 = 60_000_000_000;
+    num::float(nanos / MINUTE) + num::float(nanos % MINUTE) / 6e10
+}
+
+/// For which resources there was a sample at all. An OOM is one of memory.
+#[must_use]
+pub fn sampled(history: &History) -> PerResource<bool> {
+    PerResource {
+        cpu: history.samples > 0 || !history.cpu.is_empty(),
+        memory: !history.memory.is_empty(),
+    }
+}

@@ -1,0 +1,245 @@
+//! The recommendation of a VPA: the estimates of its containers in the form in which the API carries them. Bounds of
+//! the policy come later, in [`crate::postprocess`].
+
+use crate::{
+    aggregate::History,
+    cluster::Name,
+    estimate::{Estimate, EstimatorConfig, sampled},
+    num,
+    policy::{PerResource, Policies},
+};
+use common::{
+    api::{
+        k8s::ResourceList,
+        vpa::{RecommendedContainerResources, RecommendedPodResources},
+    },
+    quantity::{Bytes, MilliCpu, Quantity},
+    quirks::{Quirk, Quirks},
+};
+use std::collections::BTreeMap;
+
+/// How amounts are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rounding {
+    /// CPU is a multiple of this many millicores.
+    pub cpu_millicores: i64,
+    /// Memory is a multiple of this many bytes.
+    pub memory_bytes: i64,
+    /// Memory has two decimals and a binary suffix.
+    pub humanize_memory: bool,
+}
+
+/// What is recommended for one container.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Recommended {
+    /// What it should have.
+    pub target: Amounts,
+    /// What it should have at least.
+    pub lower: Amounts,
+    /// What is more than it needs.
+    pub upper: Amounts,
+    /// The target before the policy had its say.
+    pub uncapped: Amounts,
+}
+
+/// An amount of each resource that is recommended.
+pub type Amounts = PerResource<Option<Quantity>>;
+
+/// What is recommended, by container.
+pub type Recommendation = BTreeMap<Name, Recommended>;
+
+/// Makes the recommendation of a VPA from the merged histories of its containers.
+///
+/// Where there is no sample of a resource VPA recommends the bare minimum, and its updater acts on that (Q10). We leave
+/// out what nobody knows, unless the policy names a minimum; and what was published before stays until there is
+/// something better.
+#[must_use]
+pub fn recommend(
+    histories: &BTreeMap<&Name, History>,
+    policies: &Policies,
+    published: Option<&RecommendedPodResources>,
+    estimator: &EstimatorConfig,
+    rounding: Rounding,
+    quirks: Quirks,
+) -> Recommendation {
+    let mut recommendation = Recommendation::new();
+    for (name, history) in histories {
+        let controlled = policies.controlled(name);
+        let estimate = estimator.estimate(history, histories.len());
+        let mut recommended = rounding.write(&estimate);
+        if !quirks.has(Quirk::ActsOnMinimumWithoutSamples) {
+            let known = sampled(history);
+            let wanted = minimum_given(policies, name);
+            recommended.keep(&PerResource {
+                cpu: known.cpu || wanted.cpu,
+                memory: known.memory || wanted.memory,
+            });
+            recommended.fill(published.and_then(|published| find(published, name)));
+        }
+        recommended.keep(&controlled);
+        // A policy that controls nothing gets what it asks for: an entry without amounts.
+        let unknown = (controlled.cpu || controlled.memory) && recommended.is_empty();
+        if !unknown {
+            recommendation.insert(Name::clone(name), recommended);
+        }
+    }
+    recommendation
+}
+
+fn minimum_given(policies: &Policies, container: &str) -> PerResource<bool> {
+    let given = |amount: &Option<Quantity>| amount.as_ref().is_some_and(|amount| !amount.is_zero());
+    policies
+        .get(container)
+        .map_or_else(PerResource::default, |policy| PerResource {
+            cpu: given(&policy.min_allowed.cpu),
+            memory: given(&policy.min_allowed.memory),
+        })
+}
+
+fn find<'a>(published: &'a RecommendedPodResources, name: &str) -> Option<&'a RecommendedContainerResources> {
+    published
+        .container_recommendations
+        .iter()
+        .find(|candidate| candidate.container_name == name)
+}
+
+impl Rounding {
+    fn write(&self, estimate: &Estimate) -> Recommended {
+        let write = |pick: fn(&Estimate) -> (MilliCpu, Bytes)| {
+            let (cpu, memory) = pick(estimate);
+            PerResource {
+                cpu: Some(self.cpu(cpu)),
+                memory: Some(self.memory(memory)),
+            }
+        };
+        let target = write(|estimate| (estimate.cpu.target, estimate.memory.target));
+        Recommended {
+            lower: write(|estimate| (estimate.cpu.lower, estimate.memory.lower)),
+            upper: write(|estimate| (estimate.cpu.upper, estimate.memory.upper)),
+            uncapped: target.clone(),
+            target,
+        }
+    }
+
+    fn cpu(&self, cpu: MilliCpu) -> Quantity {
+        MilliCpu(round_up(cpu.0, self.cpu_millicores)).to_quantity()
+    }
+
+    fn memory(&self, memory: Bytes) -> Quantity {
+        let memory = Bytes(round_up(memory.0, self.memory_bytes));
+        let humanized = if self.humanize_memory {
+            humanize(memory)
+        } else {
+            None
+        };
+        humanized.unwrap_or_else(|| memory.to_quantity())
+    }
+}
+
+/// The next multiple of a factor; a factor of nothing changes nothing.
+fn round_up(value: i64, factor: i64) -> i64 {
+    if factor <= 1 || value <= 0 {
+        return value;
+    }
+    let over = value % factor;
+    if over == 0 {
+        value
+    } else {
+        value.saturating_add(factor - over)
+    }
+}
+
+/// The amount with two decimals and the largest binary suffix, which for most amounts is not quite the amount.
+fn humanize(memory: Bytes) -> Option<Quantity> {
+    let suffixes = [(40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")];
+    let (power, suffix) = suffixes.into_iter().find(|(power, _)| memory.0 >= 1 << power)?;
+    let amount = num::float(memory.0) / num::float(1 << power);
+    format!("{amount:.2}{suffix}").parse().ok()
+}
+
+impl Recommended {
+    /// Leaves out the resources that are not wanted.
+    fn keep(&mut self, wanted: &PerResource<bool>) {
+        for amounts in self.lists() {
+            amounts.cpu = amounts.cpu.take().filter(|_| wanted.cpu);
+            amounts.memory = amounts.memory.take().filter(|_| wanted.memory);
+        }
+    }
+
+    /// Takes the resources that are missing from what was published.
+    fn fill(&mut self, published: Option<&RecommendedContainerResources>) {
+        let Some(published) = published.map(Self::from) else {
+            return;
+        };
+        let missing = PerResource {
+            cpu: self.target.cpu.is_none(),
+            memory: self.target.memory.is_none(),
+        };
+        let Self {
+            target,
+            lower,
+            upper,
+            uncapped,
+        } = published;
+        for (ours, theirs) in self.lists().into_iter().zip([target, lower, upper, uncapped]) {
+            if missing.cpu {
+                ours.cpu = theirs.cpu;
+            }
+            if missing.memory {
+                ours.memory = theirs.memory;
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.target == Amounts::default()
+    }
+
+    /// All four lists: target, lower, upper, uncapped.
+    pub(crate) fn lists(&mut self) -> [&mut Amounts; 4] {
+        [
+            &mut self.target,
+            &mut self.lower,
+            &mut self.upper,
+            &mut self.uncapped,
+        ]
+    }
+}
+
+impl From<&RecommendedContainerResources> for Recommended {
+    fn from(wire: &RecommendedContainerResources) -> Self {
+        Self {
+            target: Amounts::from(&wire.target),
+            lower: Amounts::from(&wire.lower_bound),
+            upper: Amounts::from(&wire.upper_bound),
+            uncapped: Amounts::from(&wire.uncapped_target),
+        }
+    }
+}
+
+/// A recommendation as the status of a VPA carries it, sorted by container.
+#[must_use]
+pub fn to_wire(recommendation: &Recommendation) -> RecommendedPodResources {
+    let containers = recommendation
+        .iter()
+        .map(|(name, recommended)| RecommendedContainerResources {
+            container_name: name.to_string(),
+            target: list(&recommended.target),
+            lower_bound: list(&recommended.lower),
+            upper_bound: list(&recommended.upper),
+            uncapped_target: list(&recommended.uncapped),
+        });
+    RecommendedPodResources {
+        container_recommendations: containers.collect(),
+    }
+}
+
+fn list(amounts: &Amounts) -> ResourceList {
+    let named = [("cpu", &amounts.cpu), ("memory", &amounts.memory)];
+    let given = named
+        .into_iter()
+        .filter_map(|(name, amount)| Some((name, amount.as_ref()?)));
+    given
+        .map(|(name, amount)| (name.to_owned(), amount.into()))
+        .collect()
+}
