@@ -6,6 +6,7 @@ pub mod clock;
 pub mod daemon;
 pub mod gates;
 pub mod kube;
+pub mod plan;
 pub mod pod;
 pub mod quantity;
 pub mod quirks;

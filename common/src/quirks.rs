@@ -3,7 +3,8 @@
 
 use std::{fmt, str::FromStr};
 
-/// One thing VPA does that we do not. The numbers are those of the register in `spec/vpa.md` 10.
+/// One thing VPA does that we do not. The numbers up to 28 are those of the register in `spec/vpa.md` 10; what was found
+/// later goes on from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Quirk {
     /// Q3
@@ -46,11 +47,17 @@ pub enum Quirk {
     MemoryOnlyIsEmpty,
     /// kubernetes/autoscaler#10255
     UnboundedMemoryWindow,
+    /// Q29
+    AppliesToContainersSwitchedOff,
+    /// Q30
+    AdmissionReadsStatus,
+    /// Q31
+    PodLimitRangeScalesNothing,
 }
 
 impl Quirk {
     /// Every quirk, by number.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 23] = [
         Self::LaxPrometheusAuth,
         Self::MissingVpaStopsWorker,
         Self::ScaleCachedForever,
@@ -71,6 +78,9 @@ impl Quirk {
         Self::RestartLosesPeaks,
         Self::MemoryOnlyIsEmpty,
         Self::UnboundedMemoryWindow,
+        Self::AppliesToContainersSwitchedOff,
+        Self::AdmissionReadsStatus,
+        Self::PodLimitRangeScalesNothing,
     ];
 
     /// The name on the command line.
@@ -97,6 +107,9 @@ impl Quirk {
             Self::RestartLosesPeaks => "KA10042",
             Self::MemoryOnlyIsEmpty => "KA10211",
             Self::UnboundedMemoryWindow => "KA10255",
+            Self::AppliesToContainersSwitchedOff => "Q29",
+            Self::AdmissionReadsStatus => "Q30",
+            Self::PodLimitRangeScalesNothing => "Q31",
         }
     }
 
@@ -147,6 +160,15 @@ impl Quirk {
             Self::MemoryOnlyIsEmpty => "a history of memory without any CPU sample is thrown away as empty",
             Self::UnboundedMemoryWindow => {
                 "memory peaks older than the aggregation window still count, however little"
+            }
+            Self::AppliesToContainersSwitchedOff => {
+                "a recommendation left over for a container with mode Off reaches new pods"
+            }
+            Self::AdmissionReadsStatus => {
+                "a status written by whoever creates the pod counts, and the patch may not apply to the spec"
+            }
+            Self::PodLimitRangeScalesNothing => {
+                "a pod LimitRange gives containers without an amount 0 of CPU and -1 of memory"
             }
         }
     }
@@ -297,7 +319,7 @@ mod tests {
                 error.to_string(),
                 format!(
                     "unknown quirk {name:?}: use all, none, or a list of \
-                     Q3, Q4, Q5, Q6, Q8, Q10, Q11, Q12, Q13, Q14, Q15, Q18, Q20, Q22, Q26"
+                     Q3, Q4, Q5, Q6, Q8, Q10, Q11, Q12, Q13, Q14, Q15, Q18, Q20, Q22, Q26, Q29, Q30, Q31"
                 )
             );
         }

@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use common::{gates::Gates, quirks::Quirks};
 use serde_json::Value;
 
-use super::{compare, histogram, quantity, recommendation, sidecar};
+use super::{capping, compare, histogram, quantity, recommendation, sidecar};
 
 /// What every family's code is told besides the input.
 #[derive(Clone, Debug)]
@@ -38,7 +38,10 @@ pub static FAMILIES: [Family; 12] = [
         answer: Some(recommendation::answer),
         ..unbuilt("recommendation", sidecar::in_recommendation)
     },
-    unbuilt("capping", sidecar::in_pods),
+    Family {
+        answer: Some(capping::answer),
+        ..unbuilt("capping", sidecar::in_pods)
+    },
     unbuilt("admission", sidecar::in_admission),
     unbuilt("vpa-validation", sidecar::nowhere),
     unbuilt("priority", sidecar::in_pods),

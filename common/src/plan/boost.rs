@@ -1,0 +1,78 @@
+//! The last step of the plan: more CPU while a pod starts (`spec/vpa.md` 4.5).
+
+use super::{
+    ContainerPlan, PlanInput, proportion,
+    reason::Reason,
+    resource::{Resource, set},
+    sizing::CpuBoost,
+};
+use crate::{
+    gates::Gate,
+    quantity::{Format, MilliCpu, Quantity},
+    quirks::Quirk,
+};
+
+const CPU: &str = "cpu";
+
+/// Boosts every container that has a boost and is not switched off.
+pub(super) fn apply(input: &PlanInput<'_>, containers: &mut [ContainerPlan<'_>]) {
+    if !input.gates.enabled(Gate::CPUStartupBoost) {
+        return;
+    }
+    for plan in containers.iter_mut().filter(|plan| !plan.switched_off) {
+        if let Some(boost) = input.sizing.cpu_boost(plan.container.name()) {
+            apply_to(input, boost, plan);
+        }
+    }
+}
+
+fn apply_to(input: &PlanInput<'_>, boost: &CpuBoost, plan: &mut ContainerPlan<'_>) {
+    let recommended = set(Some(&plan.requests), CPU).or(set(plan.base.requests.as_ref(), CPU));
+    let from = recommended.cloned().unwrap_or_default();
+    if from.is_zero()
+        && matches!(boost, CpuBoost::Factor(_))
+        && !input.quirks.has(Quirk::BoostWritesZeroRequest)
+    {
+        return;
+    }
+    let mut to = boosted(MilliCpu::from_quantity(&from), boost).to_quantity_as(Format::DecimalSi);
+    if to.sign().is_lt() {
+        return;
+    }
+    if let Some(max) = input.max_cpu_boost
+        && !max.is_zero()
+        && to.cmp_value(max).is_gt()
+    {
+        to = max.clone();
+    }
+
+    let policy = input.sizing.policy(plan.container.name());
+    if policy.is_some_and(|policy| policy.requests_only) {
+        if let Some(limit) = plan.base.limit(CPU)
+            && to.cmp_value(limit).is_gt()
+        {
+            to = just_below(limit);
+        }
+    } else if let Some(limit) = proportion::limit(Resource::Cpu, plan.base, Some(&to), None).limit() {
+        plan.limits.insert(CPU.to_owned(), limit);
+    }
+    plan.requests.insert(CPU.to_owned(), to.clone());
+    plan.reasons.push(Reason::Boosted { from, to });
+}
+
+fn boosted(base: MilliCpu, boost: &CpuBoost) -> MilliCpu {
+    match boost {
+        CpuBoost::Factor(factor) => MilliCpu(base.0.saturating_mul(i64::from(*factor))),
+        CpuBoost::Plus(more) => base.saturating_add(MilliCpu::from_quantity(more)),
+    }
+}
+
+/// A request equal to the limit would make the pod Guaranteed, and it would stay so after the boost.
+fn just_below(limit: &Quantity) -> Quantity {
+    let milli = Quantity::from_milli(1, Format::DecimalSi);
+    if limit.cmp_value(&milli).is_gt() {
+        limit - &milli
+    } else {
+        limit.clone()
+    }
+}

@@ -1,0 +1,173 @@
+//! Why a number has the value it has. The annotation `vpaUpdates`, events, `explain` and log lines are printed from
+//! these, and nothing parses the text again.
+
+use std::fmt;
+
+use super::resource::Resource;
+use crate::quantity::Quantity;
+
+/// One thing to be said about a container's resources.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The recommendation was moved into bounds.
+    Capped {
+        /// Which resource.
+        resource: String,
+        /// Which bound.
+        by: Cap,
+    },
+    /// The pod's sum was moved into the bounds of a LimitRange of type Pod, and this container's share with it.
+    PodLimitRange {
+        /// Which resource.
+        resource: Resource,
+        /// Which bound.
+        bound: Bound,
+    },
+    /// There is no limit in proportion, though another resource has one.
+    LimitNotSet {
+        /// Which resource.
+        resource: Resource,
+        /// Why.
+        because: NoLimit,
+    },
+    /// The limit in proportion is larger than any number, and is the largest there is.
+    LimitOverflowed(Resource),
+    /// More CPU while the pod starts.
+    Boosted {
+        /// The request without the boost.
+        from: Quantity,
+        /// The request with it.
+        to: Quantity,
+    },
+    /// Made smaller, so that the containers stay within the pod's own `spec.resources`.
+    FittedToPod {
+        /// Which resource.
+        resource: String,
+    },
+    /// Left as the pod has it, because nothing else stays within the pod's own `spec.resources`.
+    LeftToFitPod {
+        /// Which resource.
+        resource: String,
+    },
+}
+
+/// What a recommendation is held by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cap {
+    /// The policy's `minAllowed`.
+    MinAllowed,
+    /// The policy's `maxAllowed`.
+    MaxAllowed,
+    /// The container's own limit, where only requests are controlled.
+    ContainerLimit,
+    /// The largest limit that a LimitRange allows, in proportion.
+    LimitRangeMax,
+    /// The smallest that a LimitRange allows.
+    LimitRangeMin,
+}
+
+/// The side of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// The lower end.
+    Min,
+    /// The upper end.
+    Max,
+}
+
+/// Why there is no limit in proportion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoLimit {
+    /// The container has none, and no LimitRange gives one.
+    NoOriginalLimit,
+    /// Nothing is requested.
+    NoRecommendedRequest,
+}
+
+impl Reason {
+    /// Whether `vpaUpdates` says it. VPA is silent on the pod's LimitRange and on boosts (`spec/vpa.md` 4.5).
+    #[must_use]
+    pub fn is_annotated(&self) -> bool {
+        match self {
+            Self::Capped { .. }
+            | Self::LimitNotSet { .. }
+            | Self::LimitOverflowed(_)
+            | Self::FittedToPod { .. }
+            | Self::LeftToFitPod { .. } => true,
+            Self::PodLimitRange { .. } | Self::Boosted { .. } => false,
+        }
+    }
+
+    /// Whether the number it is about would come out differently if it were computed once more from itself. All others
+    /// are fixed points: bounds hold what is within them, and a proportion is that of its own result.
+    #[must_use]
+    pub fn needs_memory(&self) -> bool {
+        match self {
+            Self::Capped { by, .. } => matches!(by, Cap::LimitRangeMax | Cap::LimitRangeMin),
+            Self::PodLimitRange { .. }
+            | Self::LimitOverflowed(_)
+            | Self::Boosted { .. }
+            | Self::FittedToPod { .. }
+            | Self::LeftToFitPod { .. } => true,
+            Self::LimitNotSet { .. } => false,
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Capped { resource, by } => write!(f, "{resource} capped to {by}"),
+            Self::PodLimitRange { resource, bound } => {
+                write!(f, "{} scaled to fit {bound} in pod LimitRange", resource.name())
+            }
+            Self::LimitNotSet { resource, because } => {
+                write!(
+                    f,
+                    "{}: limit NOT set since {because} is nil or 0",
+                    resource.name()
+                )
+            }
+            Self::LimitOverflowed(resource) => write!(
+                f,
+                "{}: failed to keep limit to request ratio; capping limit to int64",
+                resource.name()
+            ),
+            Self::Boosted { from, to } => write!(f, "cpu boosted from {from} to {to}"),
+            Self::FittedToPod { resource } => write!(f, "{resource} capped to fit the pod's resources"),
+            Self::LeftToFitPod { resource } => {
+                write!(f, "{resource} NOT set since it does not fit the pod's resources")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Cap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::MinAllowed => "minAllowed",
+            Self::MaxAllowed => "maxAllowed",
+            Self::ContainerLimit => "container limit",
+            Self::LimitRangeMax => "fit Max in container LimitRange",
+            Self::LimitRangeMin => "fit Min in container LimitRange",
+        })
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Min => "Min",
+            Self::Max => "Max",
+        })
+    }
+}
+
+impl fmt::Display for NoLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoOriginalLimit => "originalLimit",
+            Self::NoRecommendedRequest => "recommendedRequest",
+        })
+    }
+}
