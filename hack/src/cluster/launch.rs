@@ -53,15 +53,14 @@ impl Launch {
         self.spawn("etcd", Stage::Store, &control_plane::etcd(&self.site))?;
         let health = format!("https://127.0.0.1:{}/health", self.site.addresses.etcd);
         let http = self.http()?;
-        self.wait("etcd", async || is_ok(&http, &health).await).await?;
+        self.wait("etcd", || is_ok(&http, &health)).await?;
         self.say("etcd", begun);
         let mut arguments = control_plane::api_server(&self.site);
         arguments.append(&mut self.api_server_flags);
         self.spawn("kube-apiserver", Stage::Api, &arguments)?;
         // Only now: a client reads the certificates when it is made.
         let client = client(&self.site.folder.kubeconfig()).await?;
-        self.wait("kube-apiserver", async || is_ready(&client).await)
-            .await?;
+        self.wait("kube-apiserver", || is_ready(&client)).await?;
         self.say("kube-apiserver", begun);
         if self.site.level >= Level::ControlPlane {
             self.spawn(
@@ -87,10 +86,10 @@ impl Launch {
                 ("kube-scheduler", self.site.addresses.scheduler),
             ] {
                 let health = format!("https://127.0.0.1:{port}/healthz");
-                self.wait(name, async || is_ok(&http, &health).await).await?;
+                self.wait(name, || is_ok(&http, &health)).await?;
             }
             let accounts = Api::<ServiceAccount>::default_namespaced(client.clone());
-            self.wait("kube-controller-manager", async || {
+            self.wait("kube-controller-manager", || async {
                 accounts.get("default").await.is_ok()
             })
             .await?;
@@ -135,7 +134,11 @@ impl Launch {
     ///
     /// # Errors
     /// When it ends or takes too long, with the end of its log.
-    pub(super) async fn wait(&self, process: &str, mut works: impl AsyncFnMut() -> bool) -> Result<()> {
+    pub(super) async fn wait<F: Future<Output = bool> + Send>(
+        &self,
+        process: &str,
+        mut works: impl FnMut() -> F + Send,
+    ) -> Result<()> {
         let begun = Instant::now();
         let id = self
             .state

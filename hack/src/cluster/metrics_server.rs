@@ -42,7 +42,7 @@ pub(super) async fn start(launch: &mut Launch, client: &Client) -> Result<()> {
 /// When it ends or takes too long.
 pub(super) async fn wait(launch: &Launch, client: &Client) -> Result<()> {
     let services = Api::<APIService>::all(client.clone());
-    let available = async || {
+    let available = || async {
         let service = services.get("v1beta1.metrics.k8s.io").await.ok();
         let conditions = service
             .and_then(|service| service.status?.conditions)

@@ -400,3 +400,16 @@ fn token() -> Result<String> {
         .context("the machine gives no random bytes")?;
     Ok(modules::hex(&bytes))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_can_be_spawned_and_does_nothing_before_it_is_awaited() {
+        fn spawnable<T: Send + 'static>(future: T) -> T {
+            future
+        }
+        drop(spawnable(Cluster::start(Options::new(Level::Node))));
+    }
+}

@@ -62,7 +62,7 @@ pub(super) async fn start(launch: &mut Launch, node: &Node) -> Result<()> {
     let runtime = launch.start(&name, Stage::Runtime, command)?;
     let socket = socket(&launch.site.folder, &node.name);
     launch
-        .wait(&name, async || UnixStream::connect(&socket).is_ok())
+        .wait(&name, || std::future::ready(UnixStream::connect(&socket).is_ok()))
         .await?;
     let images = images(&launch.site.folder, &launch.programs)?;
     load_images(&launch.programs, &socket, runtime.pid, &images)?;
@@ -92,7 +92,7 @@ pub(super) async fn start(launch: &mut Launch, node: &Node) -> Result<()> {
 /// When its kubelet ends or takes too long.
 pub(super) async fn wait(launch: &Launch, client: &Client, node: &Node) -> Result<()> {
     let nodes = Api::<core::Node>::all(client.clone());
-    let ready = async || {
+    let ready = || async {
         nodes
             .get_opt(&node.name)
             .await
