@@ -30,6 +30,7 @@ pub struct Now {
 
 /// What a candidate has seen.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "there is one in two seconds")]
 pub enum Event {
     /// The time it waited for has come.
     Wake,
@@ -56,6 +57,7 @@ pub enum Answer {
 
 /// What a candidate does next.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "there is one in two seconds")]
 pub enum Action {
     /// Wait until then.
     Wait(Moment),
