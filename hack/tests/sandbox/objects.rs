@@ -1,20 +1,13 @@
-//! The sandbox as clients see it: through kube's `Api` and `watcher`, over HTTP.
-
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::expect_used,
-    reason = "this is a test"
-)]
+//! Objects, lists and watches through kube's `Api` and `watcher`, and the collection of what nobody owns any more.
 
 use std::collections::BTreeMap;
 
-use common::clock::VirtualClock;
 use futures::{StreamExt, TryStreamExt, pin_mut};
-use hack::sandbox::{Options, Sandbox};
 use k8s_openapi::api::{
+    apps::v1::{Deployment, ReplicaSet},
     coordination::v1::Lease,
-    core::v1::{ConfigMap, Pod},
+    core::v1::{ConfigMap, Event, Namespace, Pod},
+    events::v1::Event as NewEvent,
 };
 use kube::{
     Api, ResourceExt,
@@ -24,40 +17,13 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-async fn sandbox() -> (Sandbox, kube::Client) {
-    let noon = chrono::DateTime::from_timestamp(1_772_366_400, 0).unwrap();
-    let clock = VirtualClock::starting_at(noon).clock();
-    let sandbox = Sandbox::start(Options {
-        clock,
-        ..Options::default()
-    })
-    .await
-    .unwrap();
-    let client = sandbox.client().unwrap();
-    (sandbox, client)
-}
+use crate::{object, pod, refusal, sandbox};
 
 fn config_map(name: &str, labels: &[(&str, &str)]) -> ConfigMap {
     let mut map = ConfigMap::default();
     map.metadata.name = Some(name.into());
     map.metadata.labels = Some(labels.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect());
     map
-}
-
-fn pod(name: &str) -> Pod {
-    serde_json::from_value(json!({
-        "metadata": {"name": name},
-        "spec": {"containers": [{"name": "app", "image": "app:1"}]},
-    }))
-    .unwrap()
-}
-
-/// The code and the message of an error.
-fn refusal<T: std::fmt::Debug>(result: kube::Result<T>) -> (u16, String) {
-    match result.unwrap_err() {
-        kube::Error::Api(status) => (status.code, status.message.clone()),
-        other => panic!("not an answer of the server: {other}"),
-    }
 }
 
 #[tokio::test]
@@ -224,10 +190,10 @@ async fn a_watch_shows_what_enters_and_leaves_its_selector() {
     }
     api.delete("a", &DeleteParams::default()).await.unwrap();
     let watch = api
-        .watch(&WatchParams::default().labels("in=yes").timeout(1), &version)
+        .watch(&WatchParams::default().labels("in=yes"), &version)
         .await
         .unwrap();
-    let events: Vec<_> = watch.try_collect().await.unwrap();
+    let events: Vec<_> = watch.take(4).try_collect().await.unwrap();
     let words: Vec<_> = events
         .iter()
         .map(|event| match event {
@@ -356,4 +322,157 @@ async fn discovery_knows_every_kind_both_ways() {
     };
     assert_eq!(kinds(&plain), kinds(&aggregated));
     assert!(plain.has_group("apps") && plain.has_group("metrics.k8s.io"));
+}
+
+#[tokio::test]
+async fn the_specification_has_a_generation_and_the_status_its_own_door() {
+    let (_sandbox, client) = sandbox().await;
+    let api: Api<Deployment> = Api::default_namespaced(client);
+    let deployment: Deployment = object(json!({
+        "metadata": {"name": "web"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {
+                "metadata": {"labels": {"app": "web"}},
+                "spec": {"containers": [{"name": "app", "image": "app"}]},
+            },
+        },
+        "status": {"replicas": 7},
+    }));
+    let made = api.create(&PostParams::default(), &deployment).await.unwrap();
+    assert_eq!(
+        (made.metadata.generation, made.status.clone()),
+        (Some(1), None),
+        "nobody creates a status"
+    );
+    assert_eq!(made.spec.as_ref().unwrap().replicas, Some(1));
+    let patch = Patch::Merge(json!({"spec": {"replicas": 2}, "status": {"replicas": 9}}));
+    let main = api.patch("web", &PatchParams::default(), &patch).await.unwrap();
+    assert_eq!((main.metadata.generation, main.status), (Some(2), None));
+    let status = api
+        .patch_status("web", &PatchParams::default(), &patch)
+        .await
+        .unwrap();
+    assert_eq!(status.metadata.generation, Some(2));
+    assert_eq!(status.status.unwrap().replicas, Some(9));
+    assert_eq!(status.spec.unwrap().replicas, Some(2));
+    let scale = api.get_scale("web").await.unwrap();
+    assert_eq!(scale.status.unwrap().selector.as_deref(), Some("app=web"));
+    let patch = Patch::Merge(json!({"spec": {"replicas": 4}}));
+    api.patch_scale("web", &PatchParams::default(), &patch)
+        .await
+        .unwrap();
+    assert_eq!(api.get("web").await.unwrap().spec.unwrap().replicas, Some(4));
+}
+
+#[tokio::test]
+async fn an_event_can_be_read_in_both_groups() {
+    let (_sandbox, client) = sandbox().await;
+    let old: Api<Event> = Api::default_namespaced(client.clone());
+    let new: Api<NewEvent> = Api::default_namespaced(client);
+    let event: NewEvent = object(json!({
+        "metadata": {"name": "e"}, "eventTime": "2026-03-01T12:00:00.000000Z", "action": "Evict", "type": "Normal",
+        "reason": "EvictedByVPA", "note": "a note", "reportingController": "updater", "reportingInstance": "u-0",
+        "regarding": {"kind": "Pod", "name": "p", "namespace": "default"},
+    }));
+    new.create(&PostParams::default(), &event).await.unwrap();
+    let selected = ListParams::default().fields("involvedObject.name=p,reason=EvictedByVPA");
+    let read = old.list(&selected).await.unwrap().items.remove(0);
+    assert_eq!(
+        (read.message.as_deref(), read.reporting_component.as_deref()),
+        (Some("a note"), Some("updater"))
+    );
+    let patch =
+        Patch::Merge(json!({"series": {"count": 2, "lastObservedTime": "2026-03-01T12:01:00.000000Z"}}));
+    let read = new.patch("e", &PatchParams::default(), &patch).await.unwrap();
+    assert_eq!(
+        (read.note.as_deref(), read.series.unwrap().count),
+        (Some("a note"), 2)
+    );
+}
+
+#[tokio::test]
+async fn dependents_follow_their_owner_as_the_policy_says() {
+    let (sandbox, client) = sandbox().await;
+    let owners: Api<ConfigMap> = Api::default_namespaced(client.clone());
+    let sets: Api<ReplicaSet> = Api::default_namespaced(client.clone());
+    let pods: Api<Pod> = Api::default_namespaced(client);
+    let table = [
+        (DeleteParams::background(), Vec::<&str>::new()),
+        (DeleteParams::foreground(), vec![]),
+        (DeleteParams::orphan(), vec!["grandchild", "set"]),
+    ];
+    for (policy, expected) in table {
+        let owner = owners
+            .create(&PostParams::default(), &config_map("owner", &[]))
+            .await
+            .unwrap();
+        let reference = |kind: &str, version: &str, name: &str, uid: Option<String>| {
+            json!([{
+                "apiVersion": version, "kind": kind, "name": name, "uid": uid.unwrap(), "blockOwnerDeletion": true,
+            }])
+        };
+        let set: ReplicaSet = object(json!({
+            "metadata": {"name": "set", "ownerReferences": reference("ConfigMap", "v1", "owner", owner.uid())},
+            "spec": {
+                "selector": {"matchLabels": {"a": "b"}},
+                "template": {
+                    "metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "a", "image": "a"}]},
+                },
+            },
+        }));
+        let set = sets.create(&PostParams::default(), &set).await.unwrap();
+        let mut child = pod("grandchild");
+        let owner = reference("ReplicaSet", "apps/v1", "set", set.uid());
+        child.metadata.owner_references = Some(serde_json::from_value(owner).unwrap());
+        pods.create(&PostParams::default(), &child).await.unwrap();
+        owners.delete("owner", &policy).await.unwrap();
+        let mut left: Vec<_> = ["pods", "replicasets.apps", "configmaps"]
+            .iter()
+            .flat_map(|resource| sandbox.store().all(resource, Some("default")))
+            .map(|object| object.key.name.to_string())
+            .collect();
+        left.sort();
+        assert_eq!(left, expected, "{policy:?}");
+    }
+}
+
+#[tokio::test]
+async fn finalizers_hold_an_object_and_namespaces_take_their_content_along() {
+    let (_sandbox, client) = sandbox().await;
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let namespace: Namespace = object(json!({"metadata": {"name": "shop"}}));
+    namespaces
+        .create(&PostParams::default(), &namespace)
+        .await
+        .unwrap();
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), "shop");
+    let mut held = config_map("held", &[]);
+    held.metadata.finalizers = Some(vec!["x/hold".into()]);
+    api.create(&PostParams::default(), &held).await.unwrap();
+    api.create(&PostParams::default(), &config_map("free", &[]))
+        .await
+        .unwrap();
+    let missing: Api<ConfigMap> = Api::namespaced(client, "nowhere");
+    let refused = missing.create(&PostParams::default(), &held).await;
+    assert_eq!(refusal(refused), (404, "namespaces \"nowhere\" not found".into()));
+
+    namespaces
+        .delete("shop", &DeleteParams::default())
+        .await
+        .unwrap()
+        .left()
+        .expect("it waits for its content");
+    let left = api.list(&ListParams::default()).await.unwrap();
+    assert_eq!(
+        left.iter().map(ResourceExt::name_any).collect::<Vec<_>>(),
+        ["held"]
+    );
+    let refused = api.create(&PostParams::default(), &config_map("late", &[])).await;
+    let message = "configmaps \"late\" is forbidden: unable to create new content in namespace shop because it is \
+                   being terminated";
+    assert_eq!(refusal(refused), (403, message.into()));
+    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    api.patch("held", &PatchParams::default(), &free).await.unwrap();
+    assert_eq!(refusal(namespaces.get("shop").await).0, 404);
 }
