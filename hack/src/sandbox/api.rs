@@ -2,6 +2,7 @@
 //! controllers and a kubelet in the same process.
 
 use std::{
+    collections::HashMap,
     fmt,
     sync::{
         Arc, Mutex, PoisonError, RwLock,
@@ -28,6 +29,9 @@ pub type MetricsProvider = Arc<dyn Fn() -> Vec<Value> + Send + Sync>;
 /// Called after a pod has come into being or has gone.
 pub type PodHook = Arc<dyn Fn(Change, &Arc<Object>) + Send + Sync>;
 
+/// What appliers have applied, by resource and object, and for each by part and manager.
+pub(super) type Applied = HashMap<(String, Key), HashMap<(Part, String), Value>>;
+
 /// The verbs over the store.
 pub struct Api {
     pub(super) store: Arc<Store>,
@@ -35,7 +39,7 @@ pub struct Api {
     pub(super) clock: Clock,
     pub(super) faults: Faults,
     pub(super) webhooks: Webhooks,
-    pub(super) applied: Mutex<std::collections::HashMap<(String, Key, String), Value>>,
+    pub(super) applied: Mutex<Applied>,
     pod_metrics: RwLock<Option<MetricsProvider>>,
     node_metrics: RwLock<Option<MetricsProvider>>,
     pod_hooks: RwLock<Vec<PodHook>>,
@@ -82,7 +86,7 @@ impl Write {
 }
 
 /// Which part of an object a write is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// Everything but the status, where the kind keeps that apart.
     Main,
@@ -271,6 +275,10 @@ impl Api {
             (Some(_), Expect::Revision(_)) => Change::Modified,
         };
         let object = self.store.commit(&kind.storage, key, expect, value).ok()?;
+        if change == Change::Deleted {
+            let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
+            applied.remove(&(kind.storage.clone(), key.clone()));
+        }
         if kind.storage == "pods" && change != Change::Modified {
             let hooks = self
                 .pod_hooks
@@ -287,12 +295,13 @@ impl Api {
 
     fn serve_definition(&self, object: &Object, change: Change) {
         let name = &*object.key.name;
-        self.kinds.remove(name);
         if change == Change::Deleted {
+            self.kinds.replace(name, Vec::new());
             self.store.unregister(name);
             return;
         }
-        for kind in super::crd::kinds(&object.value()) {
+        let kinds = super::crd::kinds(&object.value());
+        for kind in &kinds {
             if let Form::Custom(version) = &kind.form {
                 for rule in &version.schema.unchecked {
                     tracing::warn!(
@@ -303,8 +312,8 @@ impl Api {
                 }
             }
             self.store.register(&kind.storage, &kind.fields);
-            self.kinds.add(kind);
         }
+        self.kinds.replace(name, kinds);
     }
 
     /// A uid, the same ones in the same order for the same seed.

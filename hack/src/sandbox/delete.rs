@@ -12,7 +12,7 @@ use super::{
     api::{Api, Part, Write},
     error::{ApiError, Result},
     registry::Kind,
-    store::{Expect, Key, Object, Range},
+    store::{Expect, Key, Object, Place, Range},
     tree,
     write::finished,
 };
@@ -212,7 +212,9 @@ impl Api {
             for (storage, key) in self.store.dependents(&object.uid) {
                 self.delete_quietly(&storage, &key, Propagation::Foreground);
             }
-            self.finish_foreground(&value);
+            if let Some(gone) = self.finish_foreground(kind, object) {
+                self.collect(kind, gone);
+            }
         }
     }
 
@@ -228,7 +230,7 @@ impl Api {
             let value = gone.value();
             for owner in tree::items(&value, "/metadata/ownerReferences") {
                 if let Some((kind, object)) = self.owner(owner, &gone.key.namespace)
-                    && let Some(removed) = self.finish_foreground(&object.value())
+                    && let Some(removed) = self.finish_foreground(&kind, &object)
                 {
                     queue.push_back((kind.storage.clone(), removed));
                 }
@@ -289,28 +291,21 @@ impl Api {
     }
 
     /// Lets an owner go that was deleted in the foreground and has no dependents left that hold it.
-    fn finish_foreground(&self, owner: &Value) -> Option<Arc<Object>> {
-        let waits = tree::items(owner, "/metadata/finalizers").any(|one| one == FOREGROUND);
-        let uid = tree::text(owner, "/metadata/uid");
-        let holds = |(storage, key): &(Arc<str>, Arc<Key>)| {
+    fn finish_foreground(&self, kind: &Kind, owner: &Object) -> Option<Arc<Object>> {
+        let value = owner.value();
+        let waits = tree::items(&value, "/metadata/finalizers").any(|one| one == FOREGROUND);
+        let holds = |(storage, key): &Place| {
             let Some(object) = self.store.get(storage, key) else {
                 return false;
             };
             let value = object.value();
             tree::items(&value, "/metadata/ownerReferences")
-                .any(|reference| reference["uid"] == uid && reference["blockOwnerDeletion"] == true)
+                .any(|reference| reference["uid"] == *owner.uid && reference["blockOwnerDeletion"] == true)
         };
-        if !waits || self.store.dependents(uid).iter().any(holds) {
+        if !waits || self.store.dependents(&owner.uid).iter().any(holds) {
             return None;
         }
-        let namespace = tree::text(owner, "/metadata/namespace");
-        let key = Key::new(namespace, tree::text(owner, "/metadata/name"));
-        let kind = self.kinds.all().into_iter().find(|kind| {
-            self.store
-                .get(&kind.storage, &key)
-                .is_some_and(|object| &*object.uid == uid)
-        })?;
-        self.without_finalizer(&kind, &key, FOREGROUND)
+        self.without_finalizer(kind, &owner.key, FOREGROUND)
     }
 
     fn without_finalizer(&self, kind: &Kind, key: &Key, finalizer: &str) -> Option<Arc<Object>> {
@@ -401,7 +396,7 @@ fn policy(kind: &Kind, options: &DeleteOptions) -> Propagation {
     options.propagation_policy.or(old).unwrap_or(default)
 }
 
-fn check_preconditions(kind: &Kind, object: &Object, options: &DeleteOptions) -> Result<()> {
+pub(super) fn check_preconditions(kind: &Kind, object: &Object, options: &DeleteOptions) -> Result<()> {
     let Some(conditions) = &options.preconditions else {
         return Ok(());
     };

@@ -230,7 +230,6 @@ fn verbs(kind: &Kind) -> Vec<&'static str> {
 fn subresource_verbs(sub: &str) -> &'static [&'static str] {
     match sub {
         "eviction" | "binding" => &["create"],
-        "finalize" => &["update"],
         _ => &["get", "patch", "update"],
     }
 }

@@ -1,10 +1,12 @@
 //! The four kinds of patches. Server-side apply is simplified: an applier's former fields are remembered and removed when
 //! it drops them, lists merge by their keys, but there are no managed fields and so no conflicts between appliers.
 
+use std::sync::PoisonError;
+
 use serde_json::{Map, Value};
 
 use super::{
-    api::{Api, Write},
+    api::{Api, Part, Write},
     error::{ApiError, Result},
     registry::{Form, Kind},
     store::Key,
@@ -119,20 +121,17 @@ impl Api {
         &self,
         kind: &Kind,
         key: &Key,
+        part: Part,
         body: &Value,
         write: &Write,
     ) -> Option<Value> {
+        let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        let object = applied.entry((kind.storage.clone(), key.clone())).or_default();
+        let applier = (part, write.manager.clone());
         if write.dry_run {
-            return None;
+            return object.get(&applier).cloned();
         }
-        let mut applied = self
-            .applied
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        applied.insert(
-            (kind.storage.clone(), key.clone(), write.manager.clone()),
-            body.clone(),
-        )
+        object.insert(applier, body.clone())
     }
 }
 
@@ -434,5 +433,127 @@ fn merge_config<'a>(kind: &'a Kind, value: &mut Value, config: &'a Value, path: 
             }
         }
         path.pop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn merged(value: &Value, patch: &Value) -> Value {
+        let mut value = value.clone();
+        strategic_merge(&mut value, patch);
+        value
+    }
+
+    #[test]
+    fn strategic_merge_by_example() {
+        let pod = json!({"spec": {"containers": [
+            {"name": "a", "image": "a:1", "env": [{"name": "X", "value": "1"}], "args": ["1", "2"]},
+            {"name": "b", "image": "b:1"},
+            {"name": "c", "image": "c:1"},
+        ]}});
+        let containers = |patch: Value| merged(&pod, &json!({"spec": patch}))["spec"].clone();
+        let names = |spec: &Value| {
+            tree::items(spec, "/containers")
+                .map(|one| one["name"].clone())
+                .collect::<Vec<_>>()
+        };
+        let by_name = |spec: &Value, name: &str| {
+            tree::items(spec, "/containers")
+                .find(|one| one["name"] == name)
+                .cloned()
+                .unwrap_or_default()
+        };
+        let changed = containers(json!({"containers": [{"name": "b", "image": "b:2"}]}));
+        assert_eq!(
+            (names(&changed), by_name(&changed, "b")["image"].clone()),
+            (vec!["a".into(), "b".into(), "c".into()], json!("b:2"))
+        );
+        let inner = containers(
+            json!({"containers": [{"name": "a", "env": [{"name": "Y", "value": "2"}], "args": ["3"]}]}),
+        );
+        assert_eq!(
+            by_name(&inner, "a")["env"],
+            json!([{"name": "Y", "value": "2"}, {"name": "X", "value": "1"}])
+        );
+        assert_eq!(
+            by_name(&inner, "a")["args"],
+            json!(["3"]),
+            "plain lists are replaced"
+        );
+        let added =
+            containers(json!({"containers": [{"name": "d", "image": "d", "$setElementOrder/env": []}]}));
+        assert_eq!(by_name(&added, "d"), json!({"name": "d", "image": "d"}));
+        let deleted = containers(json!({"containers": [{"name": "b", "$patch": "delete"}]}));
+        assert_eq!(names(&deleted), ["a", "c"]);
+        let replaced = containers(json!({"containers": [{"$patch": "replace"}, {"name": "z"}]}));
+        assert_eq!(replaced, json!({"containers": [{"name": "z"}]}));
+        let reordered = containers(json!({"containers": [{"name": "c"}, {"name": "a"}]}));
+        assert_eq!(
+            names(&reordered),
+            ["b", "c", "a"],
+            "the patch's order stands, the others keep their place"
+        );
+        let ordered = containers(json!({
+            "$setElementOrder/containers": [{"name": "c"}, {"name": "b"}, {"name": "a"}],
+            "containers": [{"name": "a", "image": null}],
+        }));
+        assert_eq!(names(&ordered), ["c", "b", "a"]);
+        assert_eq!(by_name(&ordered, "a").get("image"), None);
+        let volume = json!({"spec": {"volumes": [{"name": "v", "emptyDir": {}}]}});
+        let patch = json!({"spec": {"volumes": [{"$retainKeys": ["name", "configMap"], "name": "v", "configMap": {"name": "c"}}]}});
+        assert_eq!(
+            merged(&volume, &patch)["spec"]["volumes"],
+            json!([{"name": "v", "configMap": {"name": "c"}}])
+        );
+        let finalizers = json!({"metadata": {"finalizers": ["a", "b"]}});
+        let patch =
+            json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"], "finalizers": ["c", "b"]}});
+        assert_eq!(
+            merged(&finalizers, &patch),
+            json!({"metadata": {"finalizers": ["b", "c"]}})
+        );
+    }
+
+    /// A few containers in any order; an image may be set, removed or not mentioned.
+    fn containers() -> impl Strategy<Value = Value> {
+        let fields = (
+            proptest::option::of("[a-c]"),
+            proptest::option::of(0..3),
+            any::<bool>(),
+        );
+        let map = proptest::collection::btree_map("[a-d]", fields, 0..4);
+        map.prop_map(|map| map.into_iter().collect::<Vec<_>>())
+            .prop_shuffle()
+            .prop_map(|list| {
+                let list = list.into_iter().map(|(name, (image, port, remove))| {
+                    let mut item = json!({"name": name});
+                    if remove || image.is_some() {
+                        item["image"] = image.into();
+                    }
+                    if let Some(port) = port {
+                        item["ports"] = json!([{"containerPort": port}]);
+                    }
+                    item
+                });
+                json!({"spec": {"containers": list.collect::<Vec<_>>()}})
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn a_strategic_merge_done_twice_is_done_once(start in containers(), patch in containers()) {
+            let start = merged(&json!({}), &start);
+            let once = merged(&start, &patch);
+            prop_assert_eq!(merged(&once, &patch), once.clone());
+            let names = |value: &Value| -> std::collections::BTreeSet<String> {
+                tree::items(value, "/spec/containers").map(|one| one["name"].to_string()).collect()
+            };
+            let all: std::collections::BTreeSet<_> = names(&start).union(&names(&patch)).cloned().collect();
+            prop_assert_eq!(names(&once), all, "nothing is lost and nothing made up");
+        }
     }
 }

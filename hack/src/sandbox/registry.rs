@@ -127,24 +127,23 @@ impl Registry {
     /// The built-in kinds.
     #[must_use]
     pub fn builtin() -> Self {
-        let registry = Self(RwLock::default());
-        builtin_kinds().into_iter().for_each(|kind| registry.add(kind));
-        registry
+        let keyed = |kind: Kind| {
+            (
+                (kind.group.clone(), kind.version.clone(), kind.plural.clone()),
+                Arc::new(kind),
+            )
+        };
+        Self(RwLock::new(builtin_kinds().into_iter().map(keyed).collect()))
     }
 
-    /// Serves one more kind.
-    pub fn add(&self, kind: Kind) {
-        let key = (kind.group.clone(), kind.version.clone(), kind.plural.clone());
-        self.0
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(key, Arc::new(kind));
-    }
-
-    /// Stops serving every version that the store keeps there.
-    pub fn remove(&self, storage: &str) {
+    /// Serves these versions, and no others, of what the store keeps there.
+    pub fn replace(&self, storage: &str, versions: Vec<Kind>) {
         let mut kinds = self.0.write().unwrap_or_else(PoisonError::into_inner);
         kinds.retain(|_, kind| kind.storage != storage);
+        for kind in versions {
+            let key = (kind.group.clone(), kind.version.clone(), kind.plural.clone());
+            kinds.insert(key, Arc::new(kind));
+        }
     }
 
     /// The kind at a path.
@@ -231,7 +230,7 @@ fn builtin_kinds() -> Vec<Kind> {
             .selectable(&["spec.clusterIP", "spec.type"])
             .in_all(),
         kind::<Namespace>(&["ns"])
-            .with(&["status", "finalize"])
+            .with(status)
             .selectable(&["status.phase"]),
         kind::<Node>(&["no"])
             .with(status)

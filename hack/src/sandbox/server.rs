@@ -179,7 +179,7 @@ impl Server {
     fn place(&self, group: &str, version: &str, rest: &[&str]) -> Option<Location> {
         let (namespace, rest) = match rest {
             // Namespaces are objects too, and have subresources.
-            ["namespaces", _] | ["namespaces", _, "status" | "finalize"] => (None, rest),
+            ["namespaces", _] | ["namespaces", _, "status"] => (None, rest),
             ["namespaces", namespace, rest @ ..] => (Some(*namespace), rest),
             _ => (None, rest),
         };
@@ -272,7 +272,7 @@ impl Server {
     ) -> Result<Response> {
         let (kind, key, write) = (&*place.kind, place.key(), call.write());
         match (sub, verb) {
-            ("status" | "finalize", _) => self.object(verb, place, call, view, Part::Status).await,
+            ("status", _) => self.object(verb, place, call, view, Part::Status).await,
             ("resize", _) => self.object(verb, place, call, view, Part::Resize).await,
             ("ephemeralcontainers", _) => self.object(verb, place, call, view, Part::Ephemeral).await,
             ("scale", "get") => Ok(ok(&self.api.scale(kind, &key)?)),
@@ -494,7 +494,7 @@ impl Call {
 
     fn document(&self) -> Result<Value> {
         if self.header(header::CONTENT_TYPE).contains("protobuf") {
-            let why = "the sandbox reads JSON and YAML only";
+            let why = "the sandbox reads JSON and YAML, no protobuf; with kubectl, apply a manifest";
             return Err(ApiError::new(415, "UnsupportedMediaType", why));
         }
         parse_document(&self.body)

@@ -144,6 +144,26 @@ async fn run(api: &Arc<Api>, request: WatchRequest, lines: &mpsc::Sender<Bytes>)
     }
 }
 
+/// What a watcher that looks only at selected objects sees of an event, if anything.
+fn seen(
+    event: &Event,
+    fields: &[String],
+    selected: &dyn Fn(&Object) -> bool,
+) -> Option<(Change, Arc<Object>)> {
+    let before = event.before.as_deref().filter(|object| selected(object));
+    let after = event.change != Change::Deleted && selected(&event.object);
+    match (before, after) {
+        (None, false) => None,
+        (None, true) => Some((Change::Added, event.object.clone())),
+        (Some(_), true) => Some((Change::Modified, event.object.clone())),
+        (Some(_), false) if event.change == Change::Deleted => Some((Change::Deleted, event.object.clone())),
+        (Some(before), false) => {
+            let gone = Object::new(before.key.clone(), before.value(), event.object.revision, fields);
+            Some((Change::Deleted, Arc::new(gone)))
+        }
+    }
+}
+
 struct Sink<'a> {
     request: &'a WatchRequest,
     lines: &'a mpsc::Sender<Bytes>,
@@ -167,7 +187,7 @@ impl Sink<'_> {
             .list(storage, &range, &|object| request.selector.matches(object))
             .ok()?;
         for object in &page.objects {
-            self.object("ADDED", object).await?;
+            self.object(Change::Added, object).await?;
         }
         if request.initial_events && request.bookmarks {
             self.bookmark(page.revision, true).await?;
@@ -184,29 +204,22 @@ impl Sink<'_> {
                 .is_none_or(|namespace| namespace == &*object.key.namespace)
                 && request.selector.matches(object)
         };
-        let before = event.before.as_deref().filter(|object| selected(object));
-        let after = event.change != Change::Deleted && selected(&event.object);
-        match (before, after) {
-            (None, false) => Some(()),
-            (None, true) => self.object("ADDED", &event.object).await,
-            (Some(_), true) => self.object("MODIFIED", &event.object).await,
-            (Some(_), false) if event.change == Change::Deleted => {
-                self.object("DELETED", &event.object).await
-            }
-            (Some(before), false) => {
-                let (key, revision) = (before.key.clone(), event.object.revision);
-                let gone = Object::new(key, before.value(), revision, &request.kind.fields);
-                self.object("DELETED", &gone).await
-            }
+        match seen(event, &request.kind.fields, &selected) {
+            Some((change, object)) => self.object(change, &object).await,
+            None => Some(()),
         }
     }
 
-    async fn object(&mut self, change: &str, object: &Object) -> Option<()> {
+    async fn object(&mut self, change: Change, object: &Object) -> Option<()> {
         self.suffer().await?;
         self.sent += 1;
         let mut line = Vec::with_capacity(object.bytes.len() + 100);
         line.extend_from_slice(b"{\"type\":\"");
-        line.extend_from_slice(change.as_bytes());
+        line.extend_from_slice(match change {
+            Change::Added => b"ADDED",
+            Change::Modified => b"MODIFIED",
+            Change::Deleted => b"DELETED",
+        });
         line.extend_from_slice(b"\",\"object\":");
         self.request
             .view
@@ -256,5 +269,76 @@ impl Sink<'_> {
             }
         }
         Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sandbox::store::{Expect, Key, Store};
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    /// One write to one of a few objects: a new value of its label, or none to delete it.
+    fn writes() -> impl Strategy<Value = Vec<(u8, Option<u8>)>> {
+        proptest::collection::vec((0_u8..4, proptest::option::of(0_u8..3)), 1..40)
+    }
+
+    type Contents = BTreeMap<Arc<Key>, u64>;
+
+    fn list(store: &Store, selector: &Selector, at: Option<u64>) -> (Contents, u64) {
+        let range = Range {
+            at,
+            ..Range::default()
+        };
+        let page = store
+            .list("things", &range, &|object| selector.matches(object))
+            .unwrap();
+        (
+            page.objects
+                .iter()
+                .map(|object| (object.key.clone(), object.revision))
+                .collect(),
+            page.revision,
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn a_list_and_the_events_after_it_give_the_next_list(writes in writes(), from in 0_usize..40) {
+            let store = Store::new(1000);
+            store.register("things", &[]);
+            let selector = Selector::parse("label=1", "", &[]).unwrap();
+            let mut then = None;
+            for (n, (name, label)) in writes.iter().enumerate() {
+                if n == from.min(writes.len() - 1) {
+                    then = Some(list(&store, &selector, None));
+                }
+                let key = Key::new("ns", &name.to_string());
+                let expect = store.get("things", &key).map_or(Expect::Absent, |there| Expect::Revision(there.revision));
+                let value = label.map(|label| json!({"metadata": {"labels": {"label": label.to_string()}}}));
+                // Deleting what is not there changes nothing.
+                drop(store.commit("things", &key, expect, value));
+            }
+            let (mut contents, revision) = then.unwrap();
+            prop_assert_eq!(&list(&store, &selector, Some(revision)).0, &contents, "the past can be listed");
+            for event in store.events_since("things", revision).unwrap().0 {
+                match seen(&event, &[], &|object| selector.matches(object)) {
+                    Some((Change::Deleted, object)) => {
+                        prop_assert!(contents.remove(&object.key).is_some(), "only what was seen is deleted");
+                    }
+                    Some((Change::Added, object)) => {
+                        let known = contents.insert(object.key.clone(), object.revision);
+                        prop_assert!(known.is_none(), "only what was not seen is added");
+                    }
+                    Some((Change::Modified, object)) => {
+                        let known = contents.insert(object.key.clone(), object.revision);
+                        prop_assert!(known.is_some(), "only what was seen is modified");
+                    }
+                    None => {}
+                }
+            }
+            prop_assert_eq!(contents, list(&store, &selector, None).0);
+        }
     }
 }

@@ -127,7 +127,7 @@ impl Api {
     ) -> Result<Arc<Object>> {
         if let Patch::Apply(body) = patch {
             self.check_applied(kind, key, body)?;
-            let last = self.remember_applied(kind, key, body, write);
+            let last = self.remember_applied(kind, key, part, body, write);
             if part == Part::Main && self.get(kind, key).is_err() {
                 let mut body = body.clone();
                 tree::object(&mut body, &["metadata"]).insert("name".into(), (*key.name).into());

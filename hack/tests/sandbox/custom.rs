@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{object, refusal, sandbox};
 
-fn vpa(spec: Value) -> DynamicObject {
+fn vpa(spec: &Value) -> DynamicObject {
     object(json!({
         "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler",
         "metadata": {"name": "web"}, "spec": spec, "status": {"conditions": []},
@@ -42,7 +42,7 @@ async fn a_definition_brings_its_resource_and_takes_it_away() {
 
     let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
     let made = vpas(&client)
-        .create(&PostParams::default(), &vpa(json!({"targetRef": target})))
+        .create(&PostParams::default(), &vpa(&json!({"targetRef": target})))
         .await
         .unwrap();
     assert_eq!(
@@ -83,14 +83,10 @@ async fn what_the_schema_forbids_is_refused_and_what_it_does_not_know_is_dropped
         ),
     ];
     for (spec, message) in table {
-        let (code, text) = refusal(
-            vpas(&client)
-                .create(&PostParams::default(), &vpa(spec.clone()))
-                .await,
-        );
+        let (code, text) = refusal(vpas(&client).create(&PostParams::default(), &vpa(&spec)).await);
         assert!(code == 422 && text.contains(message), "{spec}: {text}");
     }
-    let unknown = vpa(json!({"targetRef": target, "what": 1}));
+    let unknown = vpa(&json!({"targetRef": target, "what": 1}));
     let made = vpas(&client)
         .create(&PostParams::default(), &unknown)
         .await
@@ -114,7 +110,7 @@ async fn the_status_of_a_custom_resource_has_its_own_door() {
     hack::sandbox::install_crds(sandbox.api()).await.unwrap();
     let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
     let api = vpas(&client);
-    api.create(&PostParams::default(), &vpa(json!({"targetRef": target})))
+    api.create(&PostParams::default(), &vpa(&json!({"targetRef": target})))
         .await
         .unwrap();
     let status = json!({"status": {"recommendation": {"containerRecommendations": [

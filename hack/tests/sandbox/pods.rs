@@ -50,11 +50,11 @@ async fn running(client: &Client, name: &str) -> Pod {
         .unwrap()
 }
 
-fn app(resources: Value) -> Patch<Value> {
+fn app(resources: &Value) -> Patch<Value> {
     Patch::Strategic(json!({"spec": {"containers": [{"name": "app", "resources": resources}]}}))
 }
 
-fn sidecars(list: Value) -> Patch<Value> {
+fn sidecars(list: &Value) -> Patch<Value> {
     Patch::Strategic(json!({"spec": {"initContainers": list}}))
 }
 
@@ -74,10 +74,10 @@ async fn resizes_are_answered_as_by_the_real_server() {
     let limited = ["init", "proxy", "agent"]
         .map(|name| json!({"name": name, "resources": {"limits": {"cpu": "100m", "memory": "100Mi"}}}));
     let table: Vec<(&str, Patch<Value>, (u16, &str))> = vec![
-        ("a container", app(more.clone()), (200, "")),
+        ("a container", app(&more), (200, "")),
         (
             "a native sidecar",
-            sidecars(json!([{"name": "proxy", "resources": more}])),
+            sidecars(&json!([{"name": "proxy", "resources": more}])),
             (200, ""),
         ),
         ("both in one patch", Patch::Strategic(both), (200, "")),
@@ -85,7 +85,7 @@ async fn resizes_are_answered_as_by_the_real_server() {
         ("by server-side apply", Patch::Apply(applied), (200, "")),
         (
             "larger than the node",
-            app(json!({"requests": {"cpu": "5"}, "limits": {"cpu": "5"}})),
+            app(&json!({"requests": {"cpu": "5"}, "limits": {"cpu": "5"}})),
             (
                 403,
                 "pods \"p\" is forbidden: node didn't have enough allocatable resources: cpu, requested: 5200, allocatable: 4000",
@@ -93,7 +93,7 @@ async fn resizes_are_answered_as_by_the_real_server() {
         ),
         (
             "an ordinary init container, on a node without the feature",
-            sidecars(json!([{"name": "init", "resources": more}])),
+            sidecars(&json!([{"name": "init", "resources": more}])),
             (403, "InPlacePodVerticalScalingInitContainers"),
         ),
         (
@@ -109,12 +109,12 @@ async fn resizes_are_answered_as_by_the_real_server() {
         ),
         (
             "a limit removed",
-            app(json!({"limits": {"cpu": null}})),
+            app(&json!({"limits": {"cpu": null}})),
             (422, "resource limits cannot be removed"),
         ),
         (
             "a request removed",
-            app(json!({"requests": {"memory": null}})),
+            app(&json!({"requests": {"memory": null}})),
             (422, "resource requests cannot be removed"),
         ),
         (
@@ -124,12 +124,12 @@ async fn resizes_are_answered_as_by_the_real_server() {
         ),
         (
             "init containers in another order",
-            sidecars(json!([{"name": "agent", "resources": more}, {"name": "proxy", "resources": more}])),
+            sidecars(&json!([{"name": "agent", "resources": more}, {"name": "proxy", "resources": more}])),
             (422, "initContainers may not be renamed or reordered on resize"),
         ),
         (
             "a request above its limit",
-            app(json!({"requests": {"cpu": "300m"}})),
+            app(&json!({"requests": {"cpu": "300m"}})),
             (
                 422,
                 "spec.containers[0].resources.requests: Invalid value: \"300m\": must be less than or equal to cpu limit of 200m",
@@ -137,17 +137,17 @@ async fn resizes_are_answered_as_by_the_real_server() {
         ),
         (
             "something else than cpu and memory",
-            app(json!({"requests": {"ephemeral-storage": "1Gi"}})),
+            app(&json!({"requests": {"ephemeral-storage": "1Gi"}})),
             (422, "only cpu and memory resources are mutable"),
         ),
         (
             "memory limit added",
-            app(json!({"limits": {"memory": "1Gi"}})),
+            app(&json!({"limits": {"memory": "1Gi"}})),
             (200, ""),
         ),
         (
             "memory decreased",
-            app(json!({"requests": {"memory": "50Mi"}})),
+            app(&json!({"requests": {"memory": "50Mi"}})),
             (200, ""),
         ),
     ];
@@ -195,7 +195,7 @@ async fn a_resize_changes_resources_and_nothing_else() {
     );
 
     let direct = pods
-        .patch("p", &params, &app(json!({"requests": {"cpu": "150m"}})))
+        .patch("p", &params, &app(&json!({"requests": {"cpu": "150m"}})))
         .await;
     let (code, message) = refusal(direct);
     assert!(
@@ -212,7 +212,7 @@ async fn a_resize_changes_resources_and_nothing_else() {
     let nodes: Api<Node> = Api::all(client);
     nodes.delete("n1", &DeleteParams::default()).await.unwrap();
     let refused = pods
-        .patch_resize("p", &params, &app(json!({"requests": {"cpu": "150m"}})))
+        .patch_resize("p", &params, &app(&json!({"requests": {"cpu": "150m"}})))
         .await;
     assert_eq!(
         refusal(refused),
@@ -221,7 +221,7 @@ async fn a_resize_changes_resources_and_nothing_else() {
 
     forget_status_resources(&sandbox).await;
     let refused = pods
-        .patch_resize("p", &params, &app(json!({"requests": {"cpu": "150m"}})))
+        .patch_resize("p", &params, &app(&json!({"requests": {"cpu": "150m"}})))
         .await;
     let message = "Pod \"p\" is invalid: spec: Forbidden: Pod running on node without support for resize";
     assert_eq!(refusal(refused), (422, message.into()));
@@ -255,7 +255,7 @@ async fn infeasible_by_size_names_its_cause() {
     let (_sandbox, client) = sandbox().await;
     running(&client, "p").await;
     let pods: Api<Pod> = Api::default_namespaced(client);
-    let huge = app(json!({"requests": {"memory": "9Gi"}}));
+    let huge = app(&json!({"requests": {"memory": "9Gi"}}));
     let Err(kube::Error::Api(status)) = pods.patch_resize("p", &PatchParams::default(), &huge).await else {
         panic!("refused")
     };

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::sandbox::{
     api::{Api, Write},
-    delete::DeleteOptions,
+    delete::{DeleteOptions, check_preconditions},
     error::{ApiError, Result},
     registry::Kind,
     selector::Labels,
@@ -24,12 +24,14 @@ impl Api {
                 .map_err(|error| ApiError::bad_request(format!("bad deleteOptions: {error}")))?,
             None => DeleteOptions::default(),
         };
-        let pod = self.get(&kind, key)?.value();
+        let object = self.get(&kind, key)?;
+        // Before a budget is spent, so that a wrong uid costs no disruption.
+        check_preconditions(&kind, &object, &options)?;
+        let pod = object.value();
         if !ignores_budgets(&pod) {
             let budgets = self.budgets_of(&pod);
             match budgets.as_slice() {
                 [] => {}
-                [_] if wants_nothing(&pod, &options) => {}
                 [budget] => self.spend(&budget.value(), &budget.key, &pod, write)?,
                 _ => {
                     let why = "This pod has more than one PodDisruptionBudget, which the eviction subresource does \
@@ -121,13 +123,4 @@ fn refusal(cause: &str) -> ApiError {
 fn ignores_budgets(pod: &Value) -> bool {
     matches!(text(pod, "/status/phase"), "Succeeded" | "Failed" | "Pending")
         || pod.pointer("/metadata/deletionTimestamp").is_some()
-}
-
-/// Checked before a budget is spent, so that a wrong uid costs no disruption.
-fn wants_nothing(pod: &Value, options: &DeleteOptions) -> bool {
-    let uid = options
-        .preconditions
-        .as_ref()
-        .and_then(|conditions| conditions.uid.as_deref());
-    uid.is_some_and(|uid| uid != text(pod, "/metadata/uid"))
 }
