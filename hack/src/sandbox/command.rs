@@ -1,13 +1,13 @@
 //! `hack sandbox`: starts a sandbox for kubectl and for daemons by hand, filled with as many pods and autoscalers as asked
 //! for, and says what that costs.
 
-use std::{path::PathBuf, time::Instant};
+use std::{path::PathBuf, sync::Arc, time::Instant};
 
 use anyhow::Context;
 use futures::{StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 
-use super::{Api, Options, Sandbox, Write};
+use super::{Api, Object, Options, Sandbox, Write};
 
 /// Start an API server for trying things out.
 #[derive(Debug, clap::Args)]
@@ -55,6 +55,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     }
     if pods + vpas > 0 {
         fill(sandbox.api(), pods, vpas).await?;
+        serve_metrics(sandbox.api());
         measure(&sandbox).await?;
     }
     if once {
@@ -108,16 +109,17 @@ async fn fill(api: &Api, pods: usize, vpas: usize) -> anyhow::Result<()> {
         api.create(&nodes, "", node(n), &write).await?;
     }
     let kind = api.kind("pods")?;
+    let dry_run = Write {
+        dry_run: true,
+        ..Write::default()
+    };
+    let template = api.create(&kind, "default", pod(0), &dry_run).await?.value();
     for n in 0..pods {
-        let namespace = format!("ns-{}", n / PODS_PER_NAMESPACE);
-        let object = api.create(&kind, &namespace, pod(n), &write).await?;
-        let running = |old: &Value| {
-            let mut value = old.clone();
-            value["status"] = running_status(n);
-            Ok(value)
-        };
-        api.modify(&kind, &object.key, super::Part::Status, &write, &running)
-            .await?;
+        let mut value = template.clone();
+        value["metadata"] = pod_metadata(n);
+        value["spec"]["nodeName"] = format!("node-{}", n / PODS_PER_NODE).into();
+        value["status"] = running_status(n);
+        api.plant(&kind, &format!("ns-{}", n / PODS_PER_NAMESPACE), value)?;
     }
     if vpas > 0 {
         let kind = api.kind("verticalpodautoscalers.autoscaling.k8s.io")?;
@@ -134,6 +136,28 @@ async fn fill(api: &Api, pods: usize, vpas: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Every container uses half of what it asks for.
+fn serve_metrics(api: &Arc<Api>) {
+    let (store, weak) = (api.store().clone(), Arc::downgrade(api));
+    api.serve_pod_metrics(Arc::new(move || {
+        let now = weak.upgrade().map(|api| api.now());
+        let usage = json!({"cpu": "50m", "memory": "64Mi"});
+        let metrics = |pod: &Arc<Object>| {
+            let labels: serde_json::Map<_, _> = pod
+                .labels
+                .iter()
+                .map(|(key, value)| (key.to_string(), (**value).into()))
+                .collect();
+            json!({
+                "metadata": {"name": &*pod.key.name, "namespace": &*pod.key.namespace, "labels": labels},
+                "timestamp": now, "window": "15s",
+                "containers": [{"name": "app", "usage": usage}, {"name": "proxy", "usage": usage}],
+            })
+        };
+        store.all("pods", None).iter().map(metrics).collect()
+    }));
+}
+
 /// Reads every list as a daemon does, over HTTP, without decoding it.
 async fn measure(sandbox: &Sandbox) -> anyhow::Result<()> {
     let client = reqwest::Client::builder().no_proxy().build()?;
@@ -143,6 +167,11 @@ async fn measure(sandbox: &Sandbox) -> anyhow::Result<()> {
             "pods, metadata",
             "/api/v1/pods",
             "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+        ),
+        (
+            "pod metrics",
+            "/apis/metrics.k8s.io/v1beta1/pods",
+            "application/json",
         ),
         (
             "VPAs",
@@ -218,25 +247,30 @@ fn pod(n: usize) -> Value {
     let mut sidecar = container("proxy");
     sidecar["restartPolicy"] = "Always".into();
     json!({
-        "metadata": {
-            "name": format!("web-{workload}-7d4b9c6f5-{n}"),
-            "generateName": format!("web-{workload}-7d4b9c6f5-"),
-            "labels": {
-                "app.kubernetes.io/name": format!("web-{workload}"), "app.kubernetes.io/part-of": "shop",
-                "pod-template-hash": "7d4b9c6f5", "team": format!("team-{}", workload % 50),
-            },
-            "annotations": {"prometheus.io/scrape": "true", "checksum/config": format!("{workload:064x}")},
-            "ownerReferences": [{
-                "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": format!("web-{workload}-7d4b9c6f5"),
-                "uid": format!("{workload:08x}-0000-4000-8000-000000000000"), "controller": true,
-            }],
-        },
+        "metadata": pod_metadata(n),
         "spec": {
             "nodeName": format!("node-{}", n / PODS_PER_NODE),
             "initContainers": [sidecar],
             "containers": [container("app")],
             "volumes": [{"name": "config", "configMap": {"name": "config"}}, {"name": "tmp", "emptyDir": {}}],
         },
+    })
+}
+
+fn pod_metadata(n: usize) -> Value {
+    let workload = n / 10;
+    json!({
+        "name": format!("web-{workload}-7d4b9c6f5-{n}"),
+        "generateName": format!("web-{workload}-7d4b9c6f5-"),
+        "labels": {
+            "app.kubernetes.io/name": format!("web-{workload}"), "app.kubernetes.io/part-of": "shop",
+            "pod-template-hash": "7d4b9c6f5", "team": format!("team-{}", workload % 50),
+        },
+        "annotations": {"prometheus.io/scrape": "true", "checksum/config": format!("{workload:064x}")},
+        "ownerReferences": [{
+            "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": format!("web-{workload}-7d4b9c6f5"),
+            "uid": format!("{workload:08x}-0000-4000-8000-000000000000"), "controller": true,
+        }],
     })
 }
 

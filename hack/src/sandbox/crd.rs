@@ -8,6 +8,7 @@ use super::{
     error::Cause,
     registry::{Form, Kind},
     schema::Schema,
+    tree,
 };
 
 /// One served version of a definition.
@@ -133,24 +134,29 @@ pub(super) fn validate(definition: &Value) -> Vec<Cause> {
     causes
 }
 
-/// Writes what the server says about a definition it serves.
+/// Writes what the server says about a definition it serves. Conversion is always `None`, whatever is asked for.
 pub(super) fn establish(definition: &mut Value, now: &str) {
     let names = definition["spec"]["names"].clone();
-    let storage = definition["spec"]["versions"].as_array().into_iter().flatten();
-    let storage: Vec<Value> = storage
-        .filter(|version| version["storage"] == true)
-        .map(|version| version["name"].clone())
-        .collect();
+    let versions = tree::items(definition, "/spec/versions").filter(|version| version["storage"] == true);
+    let stored: Value = versions.map(|version| version["name"].clone()).collect();
     let condition = |r#type: &str, reason: &str, message: &str| json!({"type": r#type, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now});
-    definition["spec"]["conversion"] = json!({"strategy": "None"});
-    definition["status"] = json!({
-        "acceptedNames": names,
-        "storedVersions": storage,
-        "conditions": [
-            condition("NamesAccepted", "NoConflicts", "no conflicts found"),
-            condition("Established", "InitialNamesAccepted", "the initial names have been accepted"),
-        ],
-    });
+    tree::default(
+        tree::object(definition, &["spec"]),
+        "conversion",
+        json!({"strategy": "None"}),
+    );
+    let status = tree::object(definition, &["status"]);
+    status.insert("acceptedNames".into(), names);
+    status.insert("storedVersions".into(), stored);
+    let conditions = json!([
+        condition("NamesAccepted", "NoConflicts", "no conflicts found"),
+        condition(
+            "Established",
+            "InitialNamesAccepted",
+            "the initial names have been accepted"
+        ),
+    ]);
+    tree::default(status, "conditions", conditions);
 }
 
 fn version_of(version: &Value) -> Version {

@@ -175,7 +175,8 @@ impl Api {
         let metadata = tree::object(value, &["metadata"]);
         let already = metadata.get("deletionGracePeriodSeconds").and_then(Value::as_i64);
         if metadata.get("deletionTimestamp").is_none() || already.is_some_and(|already| grace < already) {
-            let at = now + TimeDelta::seconds(grace);
+            let at = TimeDelta::try_seconds(grace).and_then(|grace| now.checked_add_signed(grace));
+            let at = at.unwrap_or(now);
             metadata.insert(
                 "deletionTimestamp".into(),
                 at.format("%Y-%m-%dT%H:%M:%SZ").to_string().into(),

@@ -11,6 +11,8 @@ use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::watch;
 
+use super::tree;
+
 /// Where an object is within its resource; the namespace is empty for cluster-scoped ones.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
@@ -72,7 +74,7 @@ impl Object {
             map.remove("apiVersion");
             map.remove("kind");
         }
-        value["metadata"]["resourceVersion"] = revision.to_string().into();
+        tree::object(&mut value, &["metadata"]).insert("resourceVersion".into(), revision.to_string().into());
         let metadata = &value["metadata"];
         let labels = metadata["labels"].as_object().into_iter().flatten();
         let owners = metadata["ownerReferences"].as_array().into_iter().flatten();
