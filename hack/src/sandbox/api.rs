@@ -54,13 +54,25 @@ impl fmt::Debug for Api {
     }
 }
 
+/// What becomes of a write with unknown fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FieldValidation {
+    /// Nothing is said about it.
+    #[default]
+    Ignore,
+    /// The answer carries warnings.
+    Warn,
+    /// It is refused.
+    Strict,
+}
+
 /// How a write is to be done.
 #[derive(Clone, Debug, Default)]
 pub struct Write {
     /// Do everything but the write.
     pub dry_run: bool,
-    /// Refuse unknown fields of custom resources instead of dropping them.
-    pub strict: bool,
+    /// What becomes of fields that the kind does not know; they are dropped in any case.
+    pub fields: FieldValidation,
     /// Who applies.
     pub manager: String,
     pub(super) warnings: Arc<Mutex<Vec<String>>>,
@@ -224,8 +236,13 @@ impl Api {
         if !value.is_object() || !value.get("metadata").is_none_or(Value::is_object) {
             return Err(malformed("an object with metadata is expected".into()));
         }
+        let mut unknown = Vec::new();
         match &kind.form {
-            Form::Builtin(form) => value = form(value).map_err(|error| malformed(error.to_string()))?,
+            Form::Builtin(form) => {
+                let formed = form(value.clone()).map_err(|error| malformed(error.to_string()))?;
+                dropped(&value, &formed, "", &mut unknown);
+                value = formed;
+            }
             Form::Custom(version) => {
                 // The metadata of custom resources is typed too: text in labels and annotations, and so on.
                 let metadata = value
@@ -233,16 +250,23 @@ impl Api {
                     .cloned()
                     .unwrap_or_else(|| serde_json::json!({}));
                 let metadata = metadata_form(metadata).map_err(|error| malformed(error.to_string()))?;
-                let dropped = version.schema.prune(&mut value);
-                if write.strict && !dropped.is_empty() {
-                    let fields = dropped.iter().map(|field| format!("unknown field \"{field}\""));
-                    let fields = fields.collect::<Vec<_>>().join(", ");
-                    return Err(ApiError::bad_request(format!("strict decoding error: {fields}")));
-                }
+                unknown = version.schema.prune(&mut value);
                 version.schema.default(&mut value);
                 value["metadata"] = metadata;
             }
             Form::Metrics => return Err(ApiError::method_not_allowed()),
+        }
+        let unknown: Vec<_> = unknown
+            .iter()
+            .map(|field| format!("unknown field \"{field}\""))
+            .collect();
+        match write.fields {
+            FieldValidation::Strict if !unknown.is_empty() => {
+                let why = format!("strict decoding error: {}", unknown.join(", "));
+                return Err(ApiError::bad_request(why));
+            }
+            FieldValidation::Warn => unknown.into_iter().for_each(|field| write.warn(field)),
+            FieldValidation::Strict | FieldValidation::Ignore => {}
         }
         let map = tree::object(&mut value, &[]);
         map.remove("apiVersion");
@@ -352,4 +376,29 @@ pub(super) fn mix(n: u64) -> u64 {
 fn metadata_form(metadata: Value) -> serde_json::Result<Value> {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
     serde_json::to_value(serde_json::from_value::<ObjectMeta>(metadata)?)
+}
+
+/// The paths of what is in `given` and no longer in `formed`.
+fn dropped(given: &Value, formed: &Value, path: &str, paths: &mut Vec<String>) {
+    match (given, formed) {
+        (Value::Object(given), Value::Object(formed)) => {
+            for (name, value) in given.iter().filter(|(_, value)| !value.is_null()) {
+                let path = if path.is_empty() {
+                    name.clone()
+                } else {
+                    format!("{path}.{name}")
+                };
+                match formed.get(name) {
+                    Some(formed) => dropped(value, formed, &path, paths),
+                    None => paths.push(path),
+                }
+            }
+        }
+        (Value::Array(given), Value::Array(formed)) => {
+            for (i, (given, formed)) in given.iter().zip(formed).enumerate() {
+                dropped(given, formed, &format!("{path}[{i}]"), paths);
+            }
+        }
+        _ => {}
+    }
 }

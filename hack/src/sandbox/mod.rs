@@ -47,7 +47,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::{
     admission::Webhooks,
-    api::{Api, MetricsProvider, Part, PodHook, Write},
+    api::{Api, FieldValidation, MetricsProvider, Part, PodHook, Write},
     command::{Args, install_crds, run},
     delete::{DeleteOptions, Deleted, Preconditions, Propagation},
     error::{ApiError, Cause},

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    api::{Api, Part, Write},
+    api::{Api, FieldValidation, Part, Write},
     delete::{DeleteOptions, Deleted},
     discovery,
     error::{ApiError, Result},
@@ -522,7 +522,11 @@ impl Call {
             dry_run: of("dryRun") == "All",
             ..Write::default()
         };
-        write.strict = of("fieldValidation") == "Strict";
+        write.fields = match of("fieldValidation") {
+            "Strict" => FieldValidation::Strict,
+            "Ignore" => FieldValidation::Ignore,
+            _ => FieldValidation::Warn,
+        };
         write.manager = of("fieldManager").to_owned();
         write
     }

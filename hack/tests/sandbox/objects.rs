@@ -476,3 +476,132 @@ async fn finalizers_hold_an_object_and_namespaces_take_their_content_along() {
     api.patch("held", &PatchParams::default(), &free).await.unwrap();
     assert_eq!(refusal(namespaces.get("shop").await).0, 404);
 }
+
+#[tokio::test]
+async fn unknown_fields_are_dropped_with_a_warning_or_refused() {
+    let (sandbox, client) = sandbox().await;
+    let body = json!({"metadata": {"name": "a"}, "data": {"k": "v"}, "dta": {}, "binaryData": null});
+    let path = "/api/v1/namespaces/default/configmaps";
+    let post = |query: &str| {
+        http::Request::post(format!("{path}?{query}"))
+            .body(body.to_string().into_bytes())
+            .unwrap()
+    };
+    let refused = client.request::<Value>(post("fieldValidation=Strict")).await;
+    assert_eq!(
+        refusal(refused),
+        (400, "strict decoding error: unknown field \"dta\"".into())
+    );
+    let url = format!("{}{path}", sandbox.url());
+    let answer = reqwest::Client::new()
+        .post(url)
+        .body(body.to_string())
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(answer.headers()["warning"], "299 - \"unknown field  dta \"");
+    assert_eq!(answer.json::<Value>().await.unwrap().get("dta"), None);
+}
+
+#[tokio::test]
+async fn kubectl_gets_its_tables() {
+    let (sandbox, client) = sandbox().await;
+    hack::sandbox::install_crds(sandbox.api()).await.unwrap();
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    pods.create(&PostParams::default(), &pod("a")).await.unwrap();
+    let vpas = sandbox
+        .api()
+        .kind("verticalpodautoscalers.autoscaling.k8s.io")
+        .unwrap();
+    let vpa = json!({
+        "metadata": {"name": "v"},
+        "spec": {
+            "targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "w"},
+            "updatePolicy": {"updateMode": "Off"},
+        },
+    });
+    sandbox
+        .api()
+        .create(&vpas, "default", vpa, &hack::sandbox::Write::default())
+        .await
+        .unwrap();
+    let table = async |path: &str| -> Value {
+        let accept = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+        let request = http::Request::get(path)
+            .header("accept", accept)
+            .body(Vec::new())
+            .unwrap();
+        client.request(request).await.unwrap()
+    };
+    let shown = |table: &Value| {
+        let names: Vec<Value> = table["columnDefinitions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|column| column["name"].clone())
+            .collect();
+        (table["kind"].clone(), names, table["rows"][0]["cells"].clone())
+    };
+    let (kind, columns, cells) = shown(&table("/api/v1/pods").await);
+    assert_eq!(kind, "Table");
+    assert_eq!(
+        columns,
+        ["Name", "Ready", "Status", "Restarts", "Age", "IP", "Node"]
+    );
+    assert_eq!(cells, json!(["a", "0/1", "Pending", "0", "0s", "", ""]));
+    let (_, columns, cells) = shown(&table("/apis/autoscaling.k8s.io/v1/verticalpodautoscalers").await);
+    assert_eq!(columns[..6], ["Name", "Mode", "CPU", "Mem", "Provided", "Age"]);
+    assert_eq!(
+        cells.as_array().unwrap()[..6],
+        [
+            json!("v"),
+            json!("Off"),
+            json!(""),
+            json!(""),
+            json!(""),
+            json!("0s")
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_server_without_watch_lists_says_so_as_the_real_one() {
+    let options = hack::sandbox::Options {
+        watch_list: false,
+        ..Default::default()
+    };
+    let sandbox = hack::sandbox::Sandbox::start(options).await.unwrap();
+    let api: Api<Pod> = Api::all(sandbox.client().unwrap());
+    let events = watcher(api, watcher::Config::default().streaming_lists());
+    pin_mut!(events);
+    let error = loop {
+        match events.next().await.unwrap() {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    let watcher::Error::WatchStartFailed(kube::Error::Api(status)) = error else {
+        panic!("{error}")
+    };
+    let cause = &status.details.as_ref().unwrap().causes[0];
+    assert_eq!(
+        (status.code, cause.field.as_str(), cause.reason.as_str()),
+        (422, "sendInitialEvents", "FieldValueForbidden")
+    );
+}
+
+#[tokio::test]
+async fn hooks_hear_of_pods_that_come_and_go() {
+    let (sandbox, client) = sandbox().await;
+    let heard = std::sync::Arc::<std::sync::Mutex<Vec<String>>>::default();
+    let notes = heard.clone();
+    sandbox.api().on_pod(std::sync::Arc::new(move |change, pod| {
+        notes.lock().unwrap().push(format!("{change:?} {}", pod.key.name));
+    }));
+    let pods: Api<Pod> = Api::default_namespaced(client);
+    pods.create(&PostParams::default(), &pod("a")).await.unwrap();
+    let label = Patch::Merge(json!({"metadata": {"labels": {"x": "y"}}}));
+    pods.patch("a", &PatchParams::default(), &label).await.unwrap();
+    pods.delete("a", &DeleteParams::default()).await.unwrap();
+    assert_eq!(*heard.lock().unwrap(), ["Added a", "Deleted a"]);
+}
