@@ -12,6 +12,7 @@
 
 mod admission;
 mod api;
+mod call;
 mod command;
 mod crd;
 mod defaults;
@@ -21,6 +22,7 @@ mod error;
 mod events;
 mod faults;
 mod limits;
+mod object;
 mod patch;
 mod pod;
 mod quantity;

@@ -8,21 +8,23 @@ use axum::{
     extract::{Query, State},
     response::Response,
 };
-use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, Uri, header};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    api::{Api, FieldValidation, Part, Write},
-    delete::{DeleteOptions, Deleted},
+    api::{Api, Part},
+    call::{
+        Call, Location, broken, created, failure, found, ok, parse_token, respond, success, token, warned,
+    },
+    delete::Deleted,
     discovery,
     error::{ApiError, Result},
     faults::{Effect, Fault, Request, lucky},
-    patch::{Patch, parse_document},
+    patch::Patch,
     registry::{Form, Kind},
     selector::Selector,
-    store::{Key, Range},
+    store::Range,
     tree::text,
     view::{self, View},
     watch::{self, WatchRequest},
@@ -43,22 +45,6 @@ pub(super) struct Server {
 /// The router; every path goes through one handler, since the resources are known only at run time.
 pub(super) fn router(server: Server) -> Router {
     Router::new().fallback(handle).with_state(server)
-}
-
-/// One request, taken apart.
-struct Call {
-    method: Method,
-    query: HashMap<String, String>,
-    headers: HeaderMap,
-    body: Bytes,
-}
-
-/// Where a request goes.
-struct Location {
-    kind: Arc<Kind>,
-    namespace: Option<String>,
-    name: Option<String>,
-    subresource: Option<String>,
 }
 
 async fn handle(
@@ -473,163 +459,4 @@ impl Server {
             _ => Err(ApiError::method_not_allowed()),
         }
     }
-}
-
-impl Location {
-    fn key(&self) -> Key {
-        Key::new(
-            self.namespace.as_deref().unwrap_or_default(),
-            self.name.as_deref().unwrap_or_default(),
-        )
-    }
-}
-
-impl Call {
-    fn header(&self, name: header::HeaderName) -> &str {
-        self.headers
-            .get(name)
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default()
-    }
-
-    fn document(&self) -> Result<Value> {
-        if self.header(header::CONTENT_TYPE).contains("protobuf") {
-            let why = "the sandbox reads JSON and YAML, no protobuf; with kubectl, apply a manifest";
-            return Err(ApiError::new(415, "UnsupportedMediaType", why));
-        }
-        parse_document(&self.body)
-    }
-
-    fn selector(&self, kind: &Kind) -> Result<Selector> {
-        let of = |name: &str| self.query.get(name).map_or("", String::as_str);
-        Selector::parse(of("labelSelector"), of("fieldSelector"), &kind.fields)
-    }
-
-    fn revision(&self, name: &str) -> Result<Option<u64>> {
-        match self.query.get(name).filter(|text| !text.is_empty()) {
-            None => Ok(None),
-            Some(text) => text.parse().map(Some).map_err(|_| {
-                ApiError::bad_request(format!(
-                    "Invalid value: {text:?}: {name} must be a revision of this server"
-                ))
-            }),
-        }
-    }
-
-    fn write(&self) -> Write {
-        let of = |name: &str| self.query.get(name).map_or("", String::as_str);
-        let mut write = Write {
-            dry_run: of("dryRun") == "All",
-            ..Write::default()
-        };
-        write.fields = match of("fieldValidation") {
-            "Strict" => FieldValidation::Strict,
-            "Ignore" => FieldValidation::Ignore,
-            _ => FieldValidation::Warn,
-        };
-        write.manager = of("fieldManager").to_owned();
-        write
-    }
-
-    fn delete_options(&self) -> Result<DeleteOptions> {
-        let mut options = if self.body.is_empty() {
-            DeleteOptions::default()
-        } else {
-            serde_json::from_value(self.document()?)
-                .map_err(|error| ApiError::bad_request(format!("bad DeleteOptions: {error}")))?
-        };
-        if let Some(seconds) = self
-            .query
-            .get("gracePeriodSeconds")
-            .and_then(|text| text.parse().ok())
-        {
-            options.grace_period_seconds = Some(seconds);
-        }
-        if let Some(policy) = self.query.get("propagationPolicy") {
-            options.propagation_policy = serde_json::from_value(policy.as_str().into()).ok();
-        }
-        Ok(options)
-    }
-}
-
-fn token(revision: u64, key: &Key) -> String {
-    format!("{revision}/{}/{}", key.namespace, key.name)
-}
-
-fn parse_token(token: &str) -> Result<(u64, Key)> {
-    let parsed = || {
-        let (revision, rest) = token.split_once('/')?;
-        let (namespace, name) = rest.split_once('/')?;
-        Some((revision.parse().ok()?, Key::new(namespace, name)))
-    };
-    parsed().ok_or_else(|| ApiError::bad_request("continue key is not valid"))
-}
-
-fn respond(code: StatusCode, media: &'static str, body: impl Into<Body>) -> Response {
-    let mut response = Response::new(body.into());
-    *response.status_mut() = code;
-    response
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, header::HeaderValue::from_static(media));
-    response
-}
-
-fn ok(value: &Value) -> Response {
-    respond(StatusCode::OK, "application/json", value.to_string())
-}
-
-fn created() -> Response {
-    respond(
-        StatusCode::CREATED,
-        "application/json",
-        success(StatusCode::CREATED, None).to_string(),
-    )
-}
-
-fn success(code: StatusCode, details: Option<Value>) -> Value {
-    let mut status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"});
-    if code != StatusCode::OK {
-        status["code"] = code.as_u16().into();
-    }
-    if let Some(details) = details {
-        status["details"] = details;
-    }
-    status
-}
-
-/// The real server answers an unknown path with a plain text.
-fn found(value: Option<Value>) -> Result<Response> {
-    Ok(match value {
-        Some(value) => ok(&value),
-        None => respond(
-            StatusCode::NOT_FOUND,
-            "text/plain; charset=utf-8",
-            "404 page not found\n",
-        ),
-    })
-}
-
-fn failure(error: &ApiError) -> Response {
-    let code = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = respond(code, "application/json", error.status().to_string());
-    if let Some(seconds) = error.retry_after_seconds() {
-        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
-    }
-    response
-}
-
-/// An answer that breaks off: the connection is closed in the middle of its body.
-fn broken() -> Response {
-    let cut = futures::stream::iter([Err::<Bytes, _>(std::io::Error::other("a fault was asked for"))]);
-    respond(StatusCode::OK, "application/json", Body::from_stream(cut))
-}
-
-fn warned(mut response: Response, write: &Write) -> Response {
-    for warning in write.warnings() {
-        let text = warning.replace(['"', '\\', '\r', '\n'], " ");
-        if let Ok(value) = header::HeaderValue::from_str(&format!("299 - \"{text}\"")) {
-            response.headers_mut().append(header::WARNING, value);
-        }
-    }
-    response
 }

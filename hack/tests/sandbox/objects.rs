@@ -499,7 +499,7 @@ async fn unknown_fields_are_dropped_with_a_warning_or_refused() {
         .send()
         .await
         .unwrap();
-    assert_eq!(answer.headers()["warning"], "299 - \"unknown field  dta \"");
+    assert_eq!(answer.headers()["warning"], r#"299 - "unknown field \"dta\"""#);
     assert_eq!(answer.json::<Value>().await.unwrap().get("dta"), None);
 }
 
