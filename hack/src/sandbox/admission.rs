@@ -311,7 +311,7 @@ impl Review<'_> {
         }
         let patch: json_patch::Patch =
             serde_json::from_slice(&patch).map_err(|error| broken(error.to_string()))?;
-        let mut changed = self.full(value);
+        let mut changed = Api::encode(self.kind, value.clone());
         json_patch::patch(&mut changed, &patch).map_err(|error| broken(error.to_string()))?;
         let mut changed = self.api.decode(self.kind, changed, self.write)?;
         super::defaults::apply(self.kind, &mut changed);
@@ -431,8 +431,8 @@ impl Review<'_> {
             "uid": self.api.uid(), "kind": gvk, "resource": gvr, "requestKind": gvk, "requestResource": gvr,
             "operation": self.operation.word(), "dryRun": self.write.dry_run,
             "userInfo": {"username": "sandbox", "groups": ["system:masters", "system:authenticated"]},
-            "object": if value.is_object() { self.full(value) } else { Value::Null },
-            "oldObject": self.old.map_or(Value::Null, |old| self.full(old)),
+            "object": if value.is_object() { Api::encode(self.kind, value.clone()) } else { Value::Null },
+            "oldObject": self.old.map_or(Value::Null, |old| Api::encode(self.kind, old.clone())),
             "options": {"apiVersion": "meta.k8s.io/v1", "kind": options},
         });
         let map = object(&mut request, &[]);
@@ -447,14 +447,6 @@ impl Review<'_> {
             }
         }
         json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
-    }
-
-    fn full(&self, value: &Value) -> Value {
-        let mut value = super::events::from_stored(self.kind, value.clone());
-        let map = object(&mut value, &[]);
-        map.insert("apiVersion".into(), self.kind.api_version().into());
-        map.insert("kind".into(), self.kind.kind.clone().into());
-        value
     }
 }
 

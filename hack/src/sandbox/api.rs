@@ -275,10 +275,9 @@ impl Api {
         Ok(events::to_stored(kind, value))
     }
 
-    /// An object as a client of this kind's version sees it.
-    #[must_use]
-    pub fn encode(&self, kind: &Kind, object: &Object) -> Value {
-        let mut value = events::from_stored(kind, object.value());
+    /// A stored value as a client of this kind's version sees and sends it.
+    pub(super) fn encode(kind: &Kind, value: Value) -> Value {
+        let mut value = events::from_stored(kind, value);
         let map = tree::object(&mut value, &[]);
         map.insert("apiVersion".into(), kind.api_version().into());
         map.insert("kind".into(), kind.kind.clone().into());

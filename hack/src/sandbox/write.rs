@@ -150,14 +150,14 @@ impl Api {
             }
             return self
                 .modify(kind, key, part, write, &|old| {
-                    let mut value = self.full(kind, old);
+                    let mut value = Self::encode(kind, old.clone());
                     patch.apply_config(kind, &mut value, last.as_ref());
                     self.decode(kind, value, write)
                 })
                 .await;
         }
         self.modify(kind, key, part, write, &|old| {
-            let mut value = self.full(kind, old);
+            let mut value = Self::encode(kind, old.clone());
             patch.apply(kind, &mut value)?;
             self.decode(kind, value, write)
         })
@@ -213,15 +213,6 @@ impl Api {
             }
         }
         Err(conflict())
-    }
-
-    /// The stored object as a client of this kind's version would send it.
-    fn full(&self, kind: &Kind, old: &Value) -> Value {
-        let mut value = events::from_stored(kind, old.clone());
-        let map = tree::object(&mut value, &[]);
-        map.insert("apiVersion".into(), kind.api_version().into());
-        map.insert("kind".into(), kind.kind.clone().into());
-        value
     }
 
     fn check_identity(&self, kind: &Kind, key: &Key, before: &Object, new: &Value) -> Result<()> {
@@ -420,4 +411,60 @@ fn specification(kind: &Kind, value: &Value) -> Value {
         map.remove("status");
     }
     value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sandbox::{DeleteOptions, Options, Sandbox, install_crds};
+    use proptest::prelude::*;
+
+    /// Objects with the right names in the wrong places.
+    fn nonsense() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            "[a-z0-9.*/-]{0,8}".prop_map(Value::from),
+        ];
+        let names = "metadata|spec|status|name|labels|finalizers|ownerReferences|uid|containers|initContainers|\
+                     resources|requests|limits|cpu|template|selector|matchLabels|webhooks|rules|versions|names|\
+                     replicas|type|image|targetRef|\\$patch|deletionTimestamp|terminationGracePeriodSeconds";
+        leaf.prop_recursive(6, 64, 6, move |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+                proptest::collection::btree_map(names, inner, 0..6)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(16))]
+        #[test]
+        fn no_body_brings_the_server_down(body in nonsense(), patch in nonsense()) {
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            runtime.block_on(async {
+                let sandbox = Sandbox::start(Options::default()).await.unwrap();
+                let api = sandbox.api();
+                install_crds(api).await.unwrap();
+                let write = Write::default();
+                for kind in api.kinds().all().iter().filter(|kind| !matches!(kind.form, Form::Metrics)) {
+                    let namespace = if kind.namespaced { "default" } else { "" };
+                    // Whatever the answers are, there are answers.
+                    drop(api.create(kind, namespace, body.clone(), &write).await);
+                    let mut named = body.clone();
+                    tree::object(&mut named, &["metadata"]).insert("name".into(), "x".into());
+                    let key = Key::new(namespace, "x");
+                    drop(api.create(kind, namespace, named, &write).await);
+                    for patch in [Patch::Merge(patch.clone()), Patch::Strategic(patch.clone()), Patch::Apply(patch.clone())] {
+                        for part in [Part::Main, Part::Status, Part::Resize] {
+                            drop(api.patch(kind, &key, part, &patch, &write).await);
+                        }
+                    }
+                    drop(api.delete(kind, &key, &DeleteOptions::default(), &write).await);
+                }
+            });
+        }
+    }
 }
