@@ -36,6 +36,7 @@ mod table;
 mod tree;
 mod view;
 mod watch;
+pub mod world;
 mod write;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};

@@ -1,0 +1,205 @@
+//! The controllers: each brings one kind of object from what is to what should be, when it or something it depends on has
+//! changed, or at a time it has asked for.
+
+mod budget;
+mod cron;
+mod cronjob;
+mod daemonset;
+mod deployment;
+mod job;
+mod pods;
+mod replicas;
+mod statefulset;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use chrono::{DateTime, TimeDelta, Utc};
+use serde_json::{Value, json};
+
+use super::{
+    context::{Context, Result},
+    index::{Feed, controller, resource_of},
+};
+use crate::sandbox::{
+    store::{Change, Event, Key},
+    tree::text,
+};
+
+/// The resources looked after, in the order in which a round goes through them.
+const RESOURCES: [&str; 9] = [
+    "namespaces",
+    "cronjobs.batch",
+    "deployments.apps",
+    "replicasets.apps",
+    "replicationcontrollers",
+    "statefulsets.apps",
+    "daemonsets.apps",
+    "jobs.batch",
+    BUDGETS,
+];
+
+const BUDGETS: &str = "poddisruptionbudgets.policy";
+
+type Work = (usize, Arc<Key>);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Controllers {
+    feeds: Vec<Feed>,
+    queue: BTreeSet<Work>,
+    timers: BTreeSet<(DateTime<Utc>, Work)>,
+    failures: BTreeMap<Work, u32>,
+}
+
+impl Controllers {
+    pub(super) fn new() -> Self {
+        Self {
+            feeds: RESOURCES.into_iter().map(Feed::new).collect(),
+            queue: BTreeSet::new(),
+            timers: BTreeSet::new(),
+            failures: BTreeMap::new(),
+        }
+    }
+
+    /// Learns what happened, also to pods and nodes.
+    pub(super) fn note(&mut self, context: &Context, news: &[Event]) {
+        let store = context.api.store();
+        let mut namespaces = BTreeSet::new();
+        for event in news {
+            if event.object.key.namespace.is_empty() {
+                self.add_all(context, "daemonsets.apps", None);
+                continue;
+            }
+            namespaces.insert(event.object.key.namespace.clone());
+            self.add_owner(&event.object.value());
+            // A pod may have been orphaned.
+            let before = event.before.as_ref();
+            if let Some(before) = before.filter(|before| before.owners != event.object.owners) {
+                self.add_owner(&before.value());
+            }
+        }
+        let mut owners = Vec::new();
+        for (at, feed) in self.feeds.iter_mut().enumerate() {
+            for event in feed.drain(store) {
+                // Deployments look after ReplicaSets, CronJobs after Jobs; budgets look at how many pods are wanted.
+                let value = event.object.value();
+                if controller(&value).is_some() {
+                    owners.push(value);
+                }
+                if !event.object.key.namespace.is_empty() {
+                    namespaces.insert(event.object.key.namespace.clone());
+                }
+                if event.change != Change::Deleted {
+                    self.queue.insert((at, event.object.key.clone()));
+                }
+            }
+        }
+        owners.iter().for_each(|value| self.add_owner(value));
+        for namespace in namespaces {
+            self.add_all(context, BUDGETS, Some(&namespace));
+        }
+    }
+
+    /// Does what is to be done; whether there was anything.
+    pub(super) async fn run(&mut self, context: &Context) -> bool {
+        let now = context.now();
+        while let Some((_, work)) = self.timers.first().cloned().filter(|(at, _)| *at <= now) {
+            self.timers.pop_first();
+            self.queue.insert(work);
+        }
+        let mut busy = false;
+        while let Some(work) = self.queue.pop_first() {
+            let (at, key) = &work;
+            let Some(resource) = RESOURCES.get(*at) else {
+                continue;
+            };
+            let Some(object) = context.get(resource, key) else {
+                self.failures.remove(&work);
+                continue;
+            };
+            busy = true;
+            let value = object.value();
+            if value["metadata"].get("deletionTimestamp").is_some() {
+                continue;
+            }
+            match reconcile(context, resource, key, &value).await {
+                Ok(again) => {
+                    self.failures.remove(&work);
+                    self.timers.extend(again.map(|at| (at, work)));
+                }
+                Err(error) if error.code == 404 || error.code == 409 => {
+                    // Something has changed meanwhile; another look at the next tick sets it right.
+                    self.timers.insert((now + TimeDelta::seconds(1), work));
+                }
+                Err(error) => {
+                    let kind = resource.split('.').next().unwrap_or_default();
+                    tracing::warn!(%error, kind, name = %key.name, "cannot reconcile");
+                    let (message, about) = (error.message.clone(), (*resource, &value));
+                    context
+                        .event(about, true, "FailedCreate", &message, "controller-manager")
+                        .await;
+                    let failures = self.failures.entry(work.clone()).or_default();
+                    let delay = TimeDelta::seconds(1_i64 << (*failures).min(8));
+                    *failures += 1;
+                    self.timers.insert((now + delay, work));
+                }
+            }
+        }
+        busy
+    }
+
+    fn add_owner(&mut self, value: &Value) {
+        let Some(owner) = controller(value) else {
+            return;
+        };
+        let at = resource_of(&owner.kind).and_then(|name| RESOURCES.iter().position(|one| *one == name));
+        if let Some(at) = at {
+            let key = Key::new(text(value, "/metadata/namespace"), &owner.name);
+            self.queue.insert((at, Arc::new(key)));
+        }
+    }
+
+    fn add_all(&mut self, context: &Context, resource: &str, namespace: Option<&str>) {
+        let Some(at) = RESOURCES.iter().position(|one| *one == resource) else {
+            return;
+        };
+        for object in context.api.store().all(resource, namespace) {
+            self.queue.insert((at, object.key.clone()));
+        }
+    }
+}
+
+/// Brings one object where it should be; when to look again in any case.
+async fn reconcile(
+    context: &Context,
+    resource: &str,
+    key: &Key,
+    value: &Value,
+) -> Result<Option<DateTime<Utc>>> {
+    match resource {
+        "namespaces" => default_account(context, key).await.map(|()| None),
+        "cronjobs.batch" => cronjob::reconcile(context, key, value).await,
+        "deployments.apps" => deployment::reconcile(context, key, value).await.map(|()| None),
+        "replicasets.apps" | "replicationcontrollers" => {
+            replicas::reconcile(context, resource, key, value).await
+        }
+        "statefulsets.apps" => statefulset::reconcile(context, key, value).await,
+        "daemonsets.apps" => daemonset::reconcile(context, key, value).await,
+        "jobs.batch" => job::reconcile(context, key, value).await,
+        _ => budget::reconcile(context, key, value).await,
+    }
+}
+
+/// Every namespace has a service account for pods that name none.
+async fn default_account(context: &Context, namespace: &Key) -> Result<()> {
+    let key = Key::new(&namespace.name, "default");
+    if context.get("serviceaccounts", &key).is_some() {
+        return Ok(());
+    }
+    let account = json!({"metadata": {"name": "default"}});
+    let made = context.create("serviceaccounts", &namespace.name, account).await;
+    made.map(drop)
+}
