@@ -11,7 +11,10 @@ use kube::Client;
 use super::{Need, Scenario};
 use crate::{
     cluster::{self, Cluster, Level, Progress},
-    sandbox::{self, Sandbox},
+    sandbox::{
+        self, Sandbox,
+        world::{self, WorldOptions},
+    },
 };
 
 /// Which place.
@@ -49,7 +52,10 @@ pub struct Stage {
 
 /// What must be stopped when the scenarios are done.
 enum Running {
-    Sandbox { _server: Sandbox },
+    Sandbox {
+        _server: Sandbox,
+        _world: Option<world::World>,
+    },
     Cluster(Box<Cluster>),
     Elsewhere,
 }
@@ -142,8 +148,13 @@ impl Stage {
             ..sandbox::Options::default()
         })
         .await?;
+        let world = if controllers {
+            Some(world::World::start(&server, WorldOptions::default()).await?)
+        } else {
+            None
+        };
         let offers = if controllers {
-            BTreeSet::from([Need::ApiServer, Need::LocalWebhooks])
+            BTreeSet::from([Need::ApiServer, Need::LocalWebhooks, Need::Node])
         } else {
             BTreeSet::from([Need::ApiServer, Need::LocalWebhooks, Need::NoControllers])
         };
@@ -152,7 +163,10 @@ impl Stage {
             image: "workload".to_owned(),
             time: Some(time),
             offers,
-            running: Running::Sandbox { _server: server },
+            running: Running::Sandbox {
+                _server: server,
+                _world: world,
+            },
         })
     }
 

@@ -18,6 +18,8 @@ use super::pod;
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const JSON_PATCH: &str = "application/json-patch+json";
 const MERGE: &str = "application/merge-patch+json";
+/// The row whose pod has no resources at all.
+const BEST_EFFORT: &str = "a pod of class BestEffort";
 const APPLY: &str = "application/apply-patch+yaml";
 
 pub(super) fn all() -> Vec<Scenario> {
@@ -203,6 +205,20 @@ fn rows() -> Vec<Row> {
             "",
         ),
         row(
+            "an ordinary init container, where the kubelet says it can",
+            STRATEGIC,
+            container("initContainers", "setup", &more),
+            200,
+            "",
+        ),
+        row(
+            BEST_EFFORT,
+            STRATEGIC,
+            app(&json!({"requests": {"cpu": "10m"}})),
+            422,
+            "Pod QOS Class may not change as a result of resizing",
+        ),
+        row(
             "a request where there was none",
             STRATEGIC,
             container("containers", "bare", &json!({"requests": {"cpu": "10m"}})),
@@ -224,6 +240,13 @@ async fn answers(world: &World) -> Result<()> {
     let names: Vec<_> = (0..rows.len()).map(|index| format!("row-{index}")).collect();
     for (row, name) in rows.iter().zip(&names) {
         let mut pod = pod(world, name);
+        if row.what == BEST_EFFORT {
+            for list in ["initContainers", "containers"] {
+                for container in pod["spec"][list].as_array_mut().into_iter().flatten() {
+                    container["resources"] = json!({});
+                }
+            }
+        }
         let containers = pod["spec"]["containers"]
             .as_array_mut()
             .context("containers are a list")?;
@@ -329,33 +352,66 @@ async fn lands(world: &World) -> Result<()> {
 
 async fn without_support(world: &World) -> Result<()> {
     let nodes: Api<Node> = Api::all(world.client.clone());
+    let has = json!({"cpu": "8", "memory": "8Gi", "pods": "10"});
     let node: Node = serde_json::from_value(json!({
         "metadata": {"name": format!("no-kubelet-{}", world.namespace)},
         "spec": {"unschedulable": true},
-        "status": {"allocatable": {"cpu": "8", "memory": "8Gi", "pods": "10"}, "capacity": {"cpu": "8", "memory": "8Gi", "pods": "10"}},
+        "status": {"allocatable": has, "capacity": has},
     }))?;
     let node = nodes.create(&PostParams::default(), &node).await?;
     let name = node.metadata.name.context("a node has a name")?;
-    let result = async {
-        let mut pod = pod(world, "old");
-        pod["spec"]["nodeName"] = json!(name);
-        world.create_object::<Pod>(pod).await?;
-        let started = json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}});
-        let status = |name: &str| json!({"name": name, "state": started, "ready": true, "restartCount": 0, "image": "", "imageID": ""});
-        let running = json!({"status": {
-            "phase": "Running", "initContainerStatuses": [status("setup"), status("proxy")], "containerStatuses": [status("app")],
-        }});
-        let set = world.send(Method::PATCH, &world.pod_path("old", "status"), MERGE, &running).await?;
-        ensure!(set.code == 200, "the status was not set: {set:?}");
-        let patch = container("containers", "app", &json!({"requests": {"cpu": "20m"}}));
-        let answer = world.send(Method::PATCH, &world.pod_path("old", "resize"), STRATEGIC, &patch).await?;
-        ensure!(
-            answer.code == 422 && answer.message().contains("Pod running on node without support for resize"),
-            "answered {answer:?}"
-        );
-        Ok(())
-    }
-    .await;
+    let result = on_node_without_support(world, &name).await;
     nodes.delete(&name, &DeleteParams::default()).await?;
     result
+}
+
+async fn on_node_without_support(world: &World, node: &str) -> Result<()> {
+    let mut pod = pod(world, "old");
+    pod["spec"]["nodeName"] = json!(node);
+    world.create_object::<Pod>(pod).await?;
+    let more = json!({"requests": {"cpu": "20m"}});
+    let resize = async |list: &str, name: &str| {
+        let path = world.pod_path("old", "resize");
+        world
+            .send(Method::PATCH, &path, STRATEGIC, &container(list, name, &more))
+            .await
+    };
+
+    report_running(world, &json!(null)).await?;
+    let answer = resize("containers", "app").await?;
+    ensure!(
+        answer.code == 422
+            && answer
+                .message()
+                .contains("Pod running on node without support for resize"),
+        "a container without resources in its status: {answer:?}"
+    );
+    report_running(world, &json!({"requests": {"cpu": "10m"}})).await?;
+    let answer = resize("initContainers", "setup").await?;
+    ensure!(
+        answer.code == 403,
+        "an ordinary init container on a node that does not say it can: {answer:?}"
+    );
+    let answer = resize("containers", "app").await?;
+    ensure!(
+        answer.code == 200,
+        "a container with resources in its status: {answer:?}"
+    );
+    Ok(())
+}
+
+/// Writes the status that a kubelet would, with these resources of every container.
+async fn report_running(world: &World, resources: &Value) -> Result<()> {
+    let status = |name: &str| {
+        json!({"name": name, "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}, "ready": true, "restartCount": 0,
+               "image": "", "imageID": "", "resources": resources})
+    };
+    let running = json!({"status": {
+        "phase": "Running", "initContainerStatuses": [status("setup"), status("proxy")], "containerStatuses": [status("app")],
+    }});
+    let answer = world
+        .send(Method::PATCH, &world.pod_path("old", "status"), MERGE, &running)
+        .await?;
+    ensure!(answer.code == 200, "the status was not set: {answer:?}");
+    Ok(())
 }
