@@ -5,3 +5,7 @@ mod run;
 
 pub use args::Args;
 pub use run::{Config, run};
+pub mod answer;
+pub mod pod;
+pub mod review;
+pub mod vpa;

@@ -11,4 +11,5 @@ pub mod pod;
 pub mod quantity;
 pub mod quirks;
 pub mod selector;
+pub mod target;
 pub mod time;

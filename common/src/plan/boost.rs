@@ -7,32 +7,22 @@ use super::{
     sizing::CpuBoost,
 };
 use crate::{
-    gates::Gate,
+    pod::Resources,
     quantity::{Format, MilliCpu, Quantity},
     quirks::Quirk,
 };
 
 const CPU: &str = "cpu";
 
-/// Boosts every container that has a boost and is not switched off.
-pub(super) fn apply(input: &PlanInput<'_>, containers: &mut [ContainerPlan<'_>]) {
-    if !input.gates.enabled(Gate::CPUStartupBoost) {
+/// Boosts a container that has a boost and is not switched off. VPA goes by the pod's spec here, whatever its status.
+pub(super) fn apply<'a>(input: &PlanInput<'_>, original: &'a Resources, plan: &mut ContainerPlan<'a>) {
+    let Some(boost) = input.sizing.cpu_boost(plan.container.name()) else {
         return;
-    }
-    for plan in containers.iter_mut().filter(|plan| !plan.switched_off) {
-        if let Some(boost) = input.sizing.cpu_boost(plan.container.name()) {
-            apply_to(input, boost, plan);
-        }
-    }
-}
-
-fn apply_to(input: &PlanInput<'_>, boost: &CpuBoost, plan: &mut ContainerPlan<'_>) {
-    let recommended = set(Some(&plan.requests), CPU).or(set(plan.base.requests.as_ref(), CPU));
+    };
+    let recommended = set(Some(&plan.requests), CPU).or(set(original.requests.as_ref(), CPU));
     let from = recommended.cloned().unwrap_or_default();
-    if from.is_zero()
-        && matches!(boost, CpuBoost::Factor(_))
-        && !input.quirks.has(Quirk::BoostWritesZeroRequest)
-    {
+    let writes_zero = input.quirks.has(Quirk::BoostWritesZeroRequest);
+    if plan.switched_off || (from.is_zero() && matches!(boost, CpuBoost::Factor(_)) && !writes_zero) {
         return;
     }
     let mut to = boosted(MilliCpu::from_quantity(&from), boost).to_quantity_as(Format::DecimalSi);
@@ -48,16 +38,17 @@ fn apply_to(input: &PlanInput<'_>, boost: &CpuBoost, plan: &mut ContainerPlan<'_
 
     let policy = input.sizing.policy(plan.container.name());
     if policy.is_some_and(|policy| policy.requests_only) {
-        if let Some(limit) = plan.base.limit(CPU)
+        if let Some(limit) = original.limit(CPU)
             && to.cmp_value(limit).is_gt()
         {
             to = just_below(limit);
         }
-    } else if let Some(limit) = proportion::limit(Resource::Cpu, plan.base, Some(&to), None).limit() {
+    } else if let Some(limit) = proportion::limit(Resource::Cpu, original, Some(&to), None).limit() {
         plan.limits.insert(CPU.to_owned(), limit);
     }
     plan.requests.insert(CPU.to_owned(), to.clone());
     plan.reasons.push(Reason::Boosted { from, to });
+    plan.boosted_from = Some(original);
 }
 
 fn boosted(base: MilliCpu, boost: &CpuBoost) -> MilliCpu {

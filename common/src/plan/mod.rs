@@ -35,8 +35,8 @@ pub struct PlanInput<'a> {
     pub sizing: &'a Sizing,
     /// The LimitRanges of the pod's namespace.
     pub limit_ranges: &'a LimitRanges,
-    /// Which resources a container has before anything is planned.
-    pub basis: Basis,
+    /// Whether the pod runs already.
+    pub stage: Stage,
     /// What containers had, by name, before this component changed them: they start from this instead.
     pub remembered: Option<&'a BTreeMap<String, Resources>>,
     /// Whether recommendations count though the VPA's mode is Off: what would be, for those who ask.
@@ -49,13 +49,13 @@ pub struct PlanInput<'a> {
     pub quirks: Quirks,
 }
 
-/// Where the resources come from that a plan starts with.
+/// Where a pod is in its life, which decides where a plan starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Basis {
-    /// What the kubelet says, and the spec where it says nothing: for a pod that runs.
-    Current,
-    /// The spec alone: for a pod that does not exist yet, whose status is what somebody typed.
-    Spec,
+pub enum Stage {
+    /// It does not exist yet. Its spec is what it has, its status is what somebody typed, and it may be boosted.
+    New,
+    /// It runs. It has what the kubelet says, and what the spec says where the kubelet says nothing.
+    Running,
 }
 
 /// What the containers of a pod should have.
@@ -85,16 +85,8 @@ pub struct ContainerPlan<'a> {
     pub reasons: Vec<Reason>,
     /// Whether its policy says that it is not sized.
     pub switched_off: bool,
-}
-
-impl ContainerPlan<'_> {
-    /// Whether the request is higher for the start.
-    #[must_use]
-    pub fn is_boosted(&self) -> bool {
-        self.reasons
-            .iter()
-            .any(|reason| matches!(reason, Reason::Boosted { .. }))
-    }
+    /// What it goes back to when the start is over, if it is boosted.
+    pub boosted_from: Option<&'a Resources>,
 }
 
 /// What the containers of a pod should have, in the order of the steps: base, recommendations, boost, and the pod's own
@@ -103,11 +95,15 @@ impl ContainerPlan<'_> {
 pub fn plan<'a>(input: &PlanInput<'a>) -> PodPlan<'a> {
     let base: Vec<_> = Base::of(input).collect();
     let recommendations = recommend::capped_recommendations(input, &base);
-    let mut containers = base
-        .into_iter()
+    let mut containers: Vec<_> = base
+        .iter()
         .map(|base| recommended(input, &recommendations, base))
-        .collect::<Vec<_>>();
-    boost::apply(input, &mut containers);
+        .collect();
+    if input.stage == Stage::New && input.gates.enabled(Gate::CPUStartupBoost) {
+        for (plan, base) in containers.iter_mut().zip(&base) {
+            boost::apply(input, base.spec, plan);
+        }
+    }
     pod_resources::fit(input, &mut containers);
     PodPlan {
         vpa: &input.sizing.name,
@@ -120,20 +116,29 @@ pub fn plan<'a>(input: &PlanInput<'a>) -> PodPlan<'a> {
 struct Base<'a> {
     container: Managed<'a>,
     resources: &'a Resources,
+    /// The same without a look at the status.
+    spec: &'a Resources,
 }
 
 impl<'a> Base<'a> {
     fn of(input: &PlanInput<'a>) -> impl Iterator<Item = Self> {
-        let PlanInput {
-            basis, remembered, ..
-        } = *input;
+        let remembered = input.remembered;
+        let reads_status = match input.stage {
+            Stage::New => input.quirks.has(Quirk::AdmissionReadsStatus),
+            Stage::Running => true,
+        };
         input.pod.managed(input.gates).map(move |container| {
             let remembered = remembered.and_then(|remembered| remembered.get(container.name()));
-            let resources = remembered.unwrap_or_else(|| match basis {
-                Basis::Current => container.current_resources().0,
-                Basis::Spec => container.spec_resources(),
-            });
-            Self { container, resources }
+            let spec = remembered.unwrap_or(container.spec_resources());
+            let resources = match remembered {
+                None if reads_status => container.current_resources().0,
+                None | Some(_) => spec,
+            };
+            Self {
+                container,
+                resources,
+                spec,
+            }
         })
     }
 }
@@ -142,7 +147,7 @@ impl<'a> Base<'a> {
 fn recommended<'a>(
     input: &PlanInput<'_>,
     recommendations: &[Recommendation],
-    base: Base<'a>,
+    base: &Base<'a>,
 ) -> ContainerPlan<'a> {
     let name = base.container.name();
     let policy = input.sizing.policy(name);
@@ -155,6 +160,7 @@ fn recommended<'a>(
         switched_off: policy.is_some_and(|policy| policy.off)
             && (input.gates.enabled(Gate::CPUStartupBoost)
                 || !input.quirks.has(Quirk::AppliesToContainersSwitchedOff)),
+        boosted_from: None,
     };
     if plan.switched_off || (input.sizing.is_off() && !input.even_if_off) {
         return plan;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Context as _;
 use common::{
     api::{k8s::LimitRange, vpa::VerticalPodAutoscaler},
-    plan::{Basis, ContainerPlan, LimitRanges, PlanInput, Range, Reason, Recommendation, Sizing, plan},
+    plan::{ContainerPlan, LimitRanges, PlanInput, Range, Reason, Recommendation, Sizing, Stage, plan},
     pod::Pod,
 };
 use serde::Deserialize;
@@ -32,7 +32,7 @@ pub(super) fn answer(input: &Value, context: &Context) -> anyhow::Result<Value> 
         pod: &input.pod,
         sizing: &sizing,
         limit_ranges: &limit_ranges,
-        basis: Basis::Current,
+        stage: Stage::Running,
         remembered: None,
         even_if_off: true,
         max_cpu_boost: None,

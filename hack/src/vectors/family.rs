@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use common::{gates::Gates, quirks::Quirks};
 use serde_json::Value;
 
-use super::{capping, compare, histogram, quantity, recommendation, sidecar};
+use super::{admission, capping, compare, histogram, quantity, recommendation, sidecar};
 
 /// What every family's code is told besides the input.
 #[derive(Clone, Debug)]
@@ -42,8 +42,15 @@ pub static FAMILIES: [Family; 12] = [
         answer: Some(capping::answer),
         ..unbuilt("capping", sidecar::in_pods)
     },
-    unbuilt("admission", sidecar::in_admission),
-    unbuilt("vpa-validation", sidecar::nowhere),
+    Family {
+        answer: Some(admission::answer),
+        ..unbuilt("admission", sidecar::in_admission)
+    },
+    Family {
+        answer: Some(admission::answer),
+        compare: admission::compare_validation,
+        ..unbuilt("vpa-validation", sidecar::nowhere)
+    },
     unbuilt("priority", sidecar::in_pods),
     unbuilt("eviction", sidecar::in_pods),
     unbuilt("expr", sidecar::nowhere),

@@ -1,6 +1,7 @@
 //! `hack vectors DIR`: answers every case of every vector file in a directory with our code and compares with what the
 //! original answered. One file here is one subject; a family of vectors is one row of [`family::FAMILIES`].
 
+mod admission;
 mod capping;
 pub mod compare;
 mod exact;

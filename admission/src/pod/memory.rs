@@ -1,0 +1,223 @@
+//! What a pod's containers had before the first call, kept in an annotation of the pod.
+//!
+//! With `reinvocationPolicy: IfNeeded` the API server asks again when another webhook changed the pod after us. Most plans
+//! can be made again from their own result. Those that cannot (a boost on a boost, a share of a share) write
+//! [`ANNOTATION`]: `{"CONTAINER":{"had":{"requests":{…},"limits":{…}},"got":{…}}}`, where `got` is what was set and `had`
+//! what stood there before. A container whose amounts are still `got` is planned from `had`; one that somebody changed
+//! since is planned as it is. The text takes up at most [`MAX_BYTES`], and never lifts a pod's annotations above what the API
+//! server allows; where it would, [`TOO_LARGE`] stands there instead and a second call leaves the pod alone.
+
+use std::collections::BTreeMap;
+
+use common::{
+    gates::Gates,
+    plan::{PlanInput, PodPlan, plan},
+    pod::{Pod, ResourceList, Resources, Side},
+    quantity::Quantity,
+};
+use serde::{Deserialize, Serialize};
+
+/// The annotation's name.
+pub const ANNOTATION: &str = "outrigger.dev/original-resources";
+const TOO_LARGE: &str = "too large";
+const MAX_BYTES: usize = 32 * 1024;
+/// The API server's limit for the sum over keys and values.
+const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
+
+/// What is remembered of a pod.
+#[derive(Debug, PartialEq)]
+pub(super) enum Memory {
+    /// Nothing: it comes in for the first time, or as good as.
+    None,
+    /// That there was too much of it.
+    Lost,
+    /// What some containers had.
+    Kept(Kept),
+}
+
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Kept {
+    /// What the containers had, by name.
+    pub(super) before: BTreeMap<String, Resources>,
+    changes: BTreeMap<String, Change>,
+}
+
+/// What was done to one container.
+#[derive(Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+struct Change {
+    #[serde(skip_serializing_if = "Amounts::is_empty")]
+    had: Amounts,
+    got: Amounts,
+}
+
+#[derive(Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+struct Amounts {
+    #[serde(skip_serializing_if = "ResourceList::is_empty")]
+    requests: ResourceList,
+    #[serde(skip_serializing_if = "ResourceList::is_empty")]
+    limits: ResourceList,
+}
+
+impl Memory {
+    /// What a pod says of itself. What cannot be read, or is not so any more, is not remembered.
+    pub(super) fn of(pod: &Pod, gates: &Gates) -> Self {
+        let annotations = pod.metadata.annotations.as_ref();
+        let Some(text) = annotations.and_then(|annotations| annotations.get(ANNOTATION)) else {
+            return Self::None;
+        };
+        if text == TOO_LARGE {
+            return Self::Lost;
+        }
+        if text.len() > MAX_BYTES {
+            return Self::None;
+        }
+        let mut changes: BTreeMap<String, Change> = serde_json::from_str(text).unwrap_or_default();
+        let mut kept = Kept::default();
+        for container in pod.managed(gates) {
+            let name = container.name();
+            if let Some(change) = changes.remove(name)
+                && let Some(before) = change.undone(container.spec_resources())
+            {
+                kept.before.insert(name.to_owned(), before);
+                kept.changes.insert(name.to_owned(), change);
+            }
+        }
+        if kept.before.is_empty() {
+            Self::None
+        } else {
+            Self::Kept(kept)
+        }
+    }
+
+    /// What was set on a container, and what stood there before.
+    pub(super) fn set_on(
+        &self,
+        container: &str,
+        side: Side,
+    ) -> impl Iterator<Item = (&str, Option<&Quantity>)> {
+        let change = match self {
+            Self::None | Self::Lost => None,
+            Self::Kept(kept) => kept.changes.get(container),
+        };
+        change.into_iter().flat_map(move |change| {
+            let got = change.got.side(side).iter();
+            got.map(move |(name, _)| (name.as_str(), change.had.side(side).get(name)))
+        })
+    }
+}
+
+impl Change {
+    /// The resources without the change; none if they are not what it made of them.
+    fn undone(&self, now: &Resources) -> Option<Resources> {
+        let mut before = now.clone();
+        for (side, got, had) in [
+            (&mut before.requests, &self.got.requests, &self.had.requests),
+            (&mut before.limits, &self.got.limits, &self.had.limits),
+        ] {
+            if got.is_empty() {
+                continue;
+            }
+            let side = side.as_mut()?;
+            for (name, got) in got {
+                if !side.remove(name)?.same_value(got) {
+                    return None;
+                }
+            }
+            side.extend(had.iter().map(|(name, amount)| (name.clone(), amount.clone())));
+        }
+        Some(before)
+    }
+}
+
+impl Amounts {
+    fn is_empty(&self) -> bool {
+        self.requests.is_empty() && self.limits.is_empty()
+    }
+
+    fn side(&self, side: Side) -> &ResourceList {
+        match side {
+            Side::Requests => &self.requests,
+            Side::Limits => &self.limits,
+        }
+    }
+}
+
+/// Whether a second call that sees the result alone would say something else.
+pub(super) fn is_needed(first: &PodPlan<'_>, input: &PlanInput<'_>) -> bool {
+    let result = |base: &Option<ResourceList>, planned: &ResourceList| {
+        let mut result = base.clone();
+        if !planned.is_empty() {
+            let planned = planned.iter();
+            let planned = planned.map(|(name, amount)| (name.clone(), amount.clone()));
+            result.get_or_insert_default().extend(planned);
+        }
+        result
+    };
+    let results: BTreeMap<String, Resources> = first
+        .containers
+        .iter()
+        .map(|container| {
+            let resources = Resources {
+                requests: result(&container.base.requests, &container.requests),
+                limits: result(&container.base.limits, &container.limits),
+            };
+            (container.container.name().to_owned(), resources)
+        })
+        .collect();
+    let second = plan(&PlanInput {
+        remembered: Some(&results),
+        ..*input
+    });
+    first
+        .containers
+        .iter()
+        .zip(&second.containers)
+        .any(|(first, second)| {
+            let notes = |plan: &common::plan::ContainerPlan<'_>| {
+                let reasons = plan.reasons.iter();
+                reasons
+                    .filter(|reason| reason.is_annotated())
+                    .cloned()
+                    .collect::<Vec<_>>()
+            };
+            first.boosted_from.is_some()
+                || first.requests != second.requests
+                || first.limits != second.limits
+                || notes(first) != notes(second)
+        })
+}
+
+/// The annotation's text for a plan, beside annotations of that many bytes.
+pub(super) fn text(plan: &PodPlan<'_>, annotation_bytes: usize) -> String {
+    let had = |base: &Option<ResourceList>, got: &ResourceList| -> ResourceList {
+        let base = base.iter().flatten();
+        base.filter(|(name, _)| got.contains_key(*name))
+            .map(|(name, amount)| (name.clone(), amount.clone()))
+            .collect()
+    };
+    let changes: BTreeMap<&str, Change> = plan
+        .containers
+        .iter()
+        .filter(|plan| !plan.requests.is_empty() || !plan.limits.is_empty())
+        .map(|plan| {
+            let change = Change {
+                had: Amounts {
+                    requests: had(&plan.base.requests, &plan.requests),
+                    limits: had(&plan.base.limits, &plan.limits),
+                },
+                got: Amounts {
+                    requests: plan.requests.clone(),
+                    limits: plan.limits.clone(),
+                },
+            };
+            (plan.container.name(), change)
+        })
+        .collect();
+    let room = MAX_ANNOTATION_BYTES.saturating_sub(annotation_bytes + ANNOTATION.len());
+    serde_json::to_string(&changes)
+        .ok()
+        .filter(|text| text.len() <= MAX_BYTES.min(room))
+        .unwrap_or_else(|| TOO_LARGE.to_owned())
+}

@@ -1,0 +1,199 @@
+//! From a plan to a JSON patch: the operations and annotations that VPA writes, in its order, cpu before memory
+//! (`spec/vpa.md` 4.5), or of those what the pod does not have yet.
+
+use std::collections::BTreeMap;
+
+use common::{
+    plan::{ContainerPlan, PlanInput, PodPlan},
+    pod::{Pod, ResourceList, Resources, Side},
+    quantity::Quantity,
+};
+use serde::Serialize;
+
+use super::memory::{self, Memory};
+use crate::review::Operation;
+
+const ANNOTATIONS: &str = "/metadata/annotations";
+const UPDATES: &str = "vpaUpdates";
+const OBSERVED_CONTAINERS: &str = "vpaObservedContainers";
+const CPU_BOOST: &str = "vpaCpuStartupBoost/";
+const BOTH_SIDES: [(Side, &str); 2] = [(Side::Requests, "request"), (Side::Limits, "limit")];
+
+/// Everything that VPA would write.
+pub(super) fn whole(pod: &Pod, plan: &PodPlan<'_>) -> Vec<Operation> {
+    let mut patch = Patch::of(pod, false);
+    patch.resources(plan, &Memory::None);
+    patch.operations
+}
+
+/// Of all that, what the pod does not have yet, and back again what an earlier call set and nothing asks for any more;
+/// besides, what has to be remembered for the next call. Nothing at all for a pod that comes back as it went.
+pub(super) fn what_is_new(
+    pod: &Pod,
+    plan: &PodPlan<'_>,
+    input: &PlanInput<'_>,
+    memory: &Memory,
+) -> Vec<Operation> {
+    let mut patch = Patch::of(pod, true);
+    patch.resources(plan, memory);
+    if matches!(memory, Memory::Kept(_)) || memory::is_needed(plan, input) {
+        let text = memory::text(plan, patch.annotation_bytes);
+        patch.annotate(memory::ANNOTATION, text);
+    }
+    patch.operations
+}
+
+struct Patch<'a> {
+    annotations: Option<&'a BTreeMap<String, String>>,
+    /// How much all annotations take up with the patch applied.
+    annotation_bytes: usize,
+    only_new: bool,
+    operations: Vec<Operation>,
+}
+
+impl<'a> Patch<'a> {
+    fn of(pod: &'a Pod, only_new: bool) -> Self {
+        let annotations = pod.metadata.annotations.as_ref();
+        let sizes = annotations.into_iter().flatten();
+        let mut operations = Vec::new();
+        if annotations.is_none() {
+            operations.push(Operation::make(ANNOTATIONS.to_owned()));
+        }
+        Self {
+            annotations,
+            annotation_bytes: sizes.map(|(key, value)| key.len() + value.len()).sum(),
+            only_new,
+            operations,
+        }
+    }
+
+    fn resources(&mut self, plan: &PodPlan<'_>, memory: &Memory) {
+        for container in plan.containers.iter().filter(|plan| !plan.switched_off) {
+            if let Some(original) = boost_annotation(container) {
+                self.annotate(&format!("{CPU_BOOST}{}", container.container.name()), original);
+            }
+            self.amounts(container);
+            self.back(container, memory);
+        }
+        if let Some(updates) = updates_annotation(plan) {
+            self.annotate(UPDATES, updates);
+        }
+        let names: Vec<_> = plan.containers.iter().map(|plan| plan.container.name()).collect();
+        self.annotate(OBSERVED_CONTAINERS, names.join(", "));
+    }
+
+    /// The amounts, after the maps they stand in.
+    fn amounts(&mut self, plan: &ContainerPlan<'_>) {
+        let container = &plan.container;
+        let present = if self.only_new {
+            container.spec_resources()
+        } else {
+            plan.base
+        };
+        let only_new = self.only_new;
+        let to_set = BOTH_SIDES.map(|(side, _)| {
+            let now = amounts(present, side);
+            let differs = move |name: &str, amount: &Quantity| {
+                now.and_then(|now| now.get(name))
+                    .is_none_or(|now| !now.same_value(amount))
+            };
+            planned(plan, side)
+                .iter()
+                .filter(move |(name, amount)| !only_new || differs(name, amount))
+                .collect::<Vec<_>>()
+        });
+        // VPA makes the map of a container without resources whether something comes into it or not.
+        if has_neither(present) && (!only_new || to_set.iter().any(|amounts| !amounts.is_empty())) {
+            self.operations.push(Operation::make(container.resources_path()));
+        }
+        for ((side, _), to_set) in BOTH_SIDES.into_iter().zip(to_set) {
+            if amounts(present, side).is_none() && !to_set.is_empty() {
+                self.operations.push(Operation::make(container.side_path(side)));
+            }
+            for (name, amount) in to_set {
+                let path = container.resource_path(side, name);
+                self.operations.push(Operation::set(path, amount.to_string()));
+            }
+        }
+    }
+
+    /// What an earlier call set, and this one does not, is again what it was.
+    fn back(&mut self, plan: &ContainerPlan<'_>, memory: &Memory) {
+        for (side, _) in BOTH_SIDES {
+            for (name, before) in memory.set_on(plan.container.name(), side) {
+                if planned(plan, side).contains_key(name) {
+                    continue;
+                }
+                let path = plan.container.resource_path(side, name);
+                self.operations.push(match before {
+                    Some(before) => Operation::set(path, before.to_string()),
+                    None => Operation::Remove { path },
+                });
+            }
+        }
+    }
+
+    fn annotate(&mut self, key: &str, value: String) {
+        let now = self.annotations.and_then(|annotations| annotations.get(key));
+        if self.only_new && now == Some(&value) {
+            return;
+        }
+        self.annotation_bytes += key.len() + value.len();
+        let key = key.replace('~', "~0").replace('/', "~1");
+        self.operations
+            .push(Operation::set(format!("{ANNOTATIONS}/{key}"), value));
+    }
+}
+
+fn planned<'p>(plan: &'p ContainerPlan<'_>, side: Side) -> &'p ResourceList {
+    match side {
+        Side::Requests => &plan.requests,
+        Side::Limits => &plan.limits,
+    }
+}
+
+fn amounts(resources: &Resources, side: Side) -> Option<&ResourceList> {
+    match side {
+        Side::Requests => resources.requests.as_ref(),
+        Side::Limits => resources.limits.as_ref(),
+    }
+}
+
+fn has_neither(resources: &Resources) -> bool {
+    resources.requests.is_none() && resources.limits.is_none()
+}
+
+/// `Pod resources updated by VPA: container 0: NOTE, cpu request; …`, with an entry for every container that VPA has an
+/// operation for.
+fn updates_annotation(plan: &PodPlan<'_>) -> Option<String> {
+    let containers = plan.containers.iter().filter(|plan| !plan.switched_off);
+    let entries: Vec<String> = containers
+        .filter(|plan| has_neither(plan.base) || !plan.requests.is_empty() || !plan.limits.is_empty())
+        .map(|plan| {
+            let notes = plan.reasons.iter().filter(|reason| reason.is_annotated());
+            let mut items: Vec<String> = notes.map(ToString::to_string).collect();
+            for (side, noun) in BOTH_SIDES {
+                items.extend(planned(plan, side).keys().map(|name| format!("{name} {noun}")));
+            }
+            format!("{}: {}", plan.container, items.join(", "))
+        })
+        .collect();
+    (!entries.is_empty()).then(|| format!("Pod resources updated by {}: {}", plan.vpa, entries.join("; ")))
+}
+
+/// What the updater goes back to when the start is over.
+fn boost_annotation(plan: &ContainerPlan<'_>) -> Option<String> {
+    #[derive(Serialize)]
+    struct Original<'a> {
+        requests: BTreeMap<&'a str, &'a Quantity>,
+        limits: BTreeMap<&'a str, &'a Quantity>,
+    }
+    let original = plan.boosted_from?;
+    let [requests, limits] = BOTH_SIDES.map(|(side, _)| {
+        let list = amounts(original, side).into_iter().flatten();
+        list.map(|(name, amount)| (name.as_str(), amount))
+            .filter(|(name, _)| ["cpu", "memory"].contains(name))
+            .collect()
+    });
+    serde_json::to_string(&Original { requests, limits }).ok()
+}
