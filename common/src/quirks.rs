@@ -53,11 +53,13 @@ pub enum Quirk {
     AdmissionReadsStatus,
     /// Q31
     PodLimitRangeScalesNothing,
+    /// Q32
+    BoostForgetsDefaultLimit,
 }
 
 impl Quirk {
     /// Every quirk, by number.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::LaxPrometheusAuth,
         Self::MissingVpaStopsWorker,
         Self::ScaleCachedForever,
@@ -81,6 +83,7 @@ impl Quirk {
         Self::AppliesToContainersSwitchedOff,
         Self::AdmissionReadsStatus,
         Self::PodLimitRangeScalesNothing,
+        Self::BoostForgetsDefaultLimit,
     ];
 
     /// The name on the command line.
@@ -110,6 +113,7 @@ impl Quirk {
             Self::AppliesToContainersSwitchedOff => "Q29",
             Self::AdmissionReadsStatus => "Q30",
             Self::PodLimitRangeScalesNothing => "Q31",
+            Self::BoostForgetsDefaultLimit => "Q32",
         }
     }
 
@@ -169,6 +173,9 @@ impl Quirk {
             }
             Self::PodLimitRangeScalesNothing => {
                 "a pod LimitRange gives containers without an amount 0 of CPU and -1 of memory"
+            }
+            Self::BoostForgetsDefaultLimit => {
+                "a boosted request exceeds the limit that a LimitRange's default gave"
             }
         }
     }
@@ -319,7 +326,7 @@ mod tests {
                 error.to_string(),
                 format!(
                     "unknown quirk {name:?}: use all, none, or a list of \
-                     Q3, Q4, Q5, Q6, Q8, Q10, Q11, Q12, Q13, Q14, Q15, Q18, Q20, Q22, Q26, Q29, Q30, Q31"
+                     Q3, Q4, Q5, Q6, Q8, Q10, Q11, Q12, Q13, Q14, Q15, Q18, Q20, Q22, Q26, Q29, Q30, Q31, Q32"
                 )
             );
         }

@@ -43,8 +43,12 @@ pub(super) fn apply<'a>(input: &PlanInput<'_>, original: &'a Resources, plan: &m
         {
             to = just_below(limit);
         }
-    } else if let Some(limit) = proportion::limit(Resource::Cpu, original, Some(&to), None).limit() {
-        plan.limits.insert(CPU.to_owned(), limit);
+    } else {
+        let default = set(input.limit_ranges.container_defaults(), CPU)
+            .filter(|_| !input.quirks.has(Quirk::BoostForgetsDefaultLimit));
+        if let Some(limit) = proportion::limit(Resource::Cpu, original, Some(&to), default).limit() {
+            plan.limits.insert(CPU.to_owned(), limit);
+        }
     }
     plan.requests.insert(CPU.to_owned(), to.clone());
     plan.reasons.push(Reason::Boosted { from, to });

@@ -2,6 +2,8 @@
 //! priority or nothing, `explain` prints it; nobody else computes resources.
 
 mod boost;
+#[cfg(test)]
+mod laws;
 mod limit_range;
 mod pod_limit_range;
 mod pod_resources;
@@ -10,6 +12,8 @@ mod reason;
 mod recommend;
 mod resource;
 mod sizing;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 
