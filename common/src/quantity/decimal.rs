@@ -17,18 +17,30 @@ pub(super) const UNITS: i32 = 0;
 pub(super) struct Decimal {
     pub(super) digits: Integer,
     pub(super) scale: i32,
+    /// Whether Kubernetes holds it in its arbitrary-precision form, from which it converts badly below zero.
+    pub(super) unbounded: bool,
 }
 
 impl Decimal {
     pub(super) const ZERO: Self = Self {
         digits: Integer::ZERO,
         scale: 0,
+        unbounded: false,
     };
 
     pub(super) fn new(digits: impl Into<Integer>, scale: i32) -> Self {
         Self {
             digits: digits.into(),
             scale,
+            unbounded: false,
+        }
+    }
+
+    /// The same, as Kubernetes holds what is too long or too fine for its machine integers.
+    pub(super) fn unbounded(self) -> Self {
+        Self {
+            unbounded: true,
+            ..self
         }
     }
 
@@ -44,14 +56,19 @@ impl Decimal {
         Self {
             digits: self.digits.negated(),
             scale: self.scale,
+            unbounded: self.unbounded,
         }
     }
 
     pub(super) fn plus(&self, other: &Self) -> Self {
         let scale = self.common_scale(other);
+        let (left, right) = (self.rounded_away(scale), other.rounded_away(scale));
+        let digits = left.plus(&right);
+        let fits = [&left, &right, &digits].iter().all(|n| n.to_i64().is_some());
         Self {
-            digits: self.rounded_away(scale).plus(&other.rounded_away(scale)),
+            digits,
             scale,
+            unbounded: self.unbounded || other.unbounded || !fits,
         }
     }
 
@@ -70,6 +87,18 @@ impl Decimal {
         } else {
             self.digits.over_ten_to(power)
         }
+    }
+
+    /// What Kubernetes takes [`rounded_away`](Self::rounded_away) to be, as far as it does not wrap. From its
+    /// arbitrary-precision form below zero it cuts the broken unit off and then adds one, and it wraps if the digits,
+    /// nano units mostly, are no `i64`.
+    pub(super) fn as_kubernetes_rounds(&self, scale: i32) -> Option<i64> {
+        let exact = self.rounded_away(scale).to_i64()?;
+        if !(self.unbounded && self.sign().is_lt()) {
+            return Some(exact);
+        }
+        self.digits.to_i64()?;
+        Some(if self.is_whole_at(scale) { exact } else { exact + 2 })
     }
 
     /// Whether it is a whole number of units of 10^scale.

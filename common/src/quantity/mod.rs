@@ -152,6 +152,15 @@ impl Quantity {
         self.amount.rounded_away(MILLI).to_i64()
     }
 
+    /// Thousandths as Kubernetes computes them, for results that must be those of programs built on it
+    /// (`spec/sidecarset.md` 3.6). It is [`milli`](Self::milli) except for negative amounts that Kubernetes holds in
+    /// arbitrary precision, such as -10.5Gi: a broken thousandth makes them two too large, and there is `None` where
+    /// they wrap.
+    #[must_use]
+    pub fn milli_as_kubernetes(&self) -> Option<i64> {
+        self.amount.as_kubernetes_rounds(MILLI)
+    }
+
     /// Whole units, a broken one rounded away from zero. `None` if that is no `i64`.
     #[must_use]
     pub fn units(&self) -> Option<i64> {

@@ -168,7 +168,7 @@ impl<'a> Number<'a> {
                 if beyond { cap } else { nanos }
             }
         };
-        let amount = Decimal::new(nanos, NANO);
+        let amount = Decimal::new(nanos, NANO).unbounded();
         // Kubernetes does not count a part of one byte in powers of 1024.
         let format = match format {
             Format::BinarySi if amount.is_below_one() => Format::DecimalSi,

@@ -207,6 +207,32 @@ fn conversions_round_away_from_zero() {
     }
 }
 
+/// What Kubernetes 1.36 answers, or `None` where its answer has nothing to do with the amount.
+#[test]
+fn thousandths_below_zero_are_those_of_kubernetes() {
+    let cases = [
+        ("0", "2.0001m", Some(-3)),
+        ("0", "2.0000001m", Some(-1)),
+        ("0", "2.470614646m", Some(-1)),
+        ("0", "0.0003Ki", Some(-306)),
+        ("2.5m", "3.3Ki", Some(-3_379_196)),
+        ("1Ki", "2.5Ki", Some(-1_536_000)),
+        ("1Gi", "10.5Gi", None),
+        ("2.0000001m", "20Gi", None),
+        ("0", "27.826Ti", None),
+        ("10.5Gi", "1Gi", Some(10_200_547_328_000)),
+        ("0.0003Ki", "0", Some(308)),
+        ("0", "10P", None),
+    ];
+    for (a, b, milli) in cases {
+        assert_eq!(
+            (&quantity(a) - &quantity(b)).milli_as_kubernetes(),
+            milli,
+            "{a} - {b}"
+        );
+    }
+}
+
 #[test]
 fn sums_take_the_left_format_unless_it_is_zero() {
     let cases = [
