@@ -4,6 +4,7 @@
 pub mod api;
 pub mod clock;
 pub mod daemon;
+pub mod formula;
 pub mod gates;
 pub mod kube;
 pub mod plan;

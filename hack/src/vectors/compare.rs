@@ -12,6 +12,8 @@ pub struct Comparison {
     pub differences: Vec<Difference>,
     /// What was deliberately held to another standard than the expectation; counted in the summary.
     pub notes: Vec<&'static str>,
+    /// Why we refuse what the original computes, if we do; told for each case.
+    pub stricter: Option<String>,
 }
 
 /// One place where an answer is not what was expected.
@@ -41,7 +43,7 @@ impl fmt::Display for Difference {
 pub fn as_json(_input: &Value, expected: &Value, got: &Value) -> Comparison {
     Comparison {
         differences: differences(expected, got),
-        notes: Vec::new(),
+        ..Comparison::default()
     }
 }
 

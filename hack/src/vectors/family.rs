@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use common::{gates::Gates, quirks::Quirks};
 use serde_json::Value;
 
-use super::{admission, capping, compare, histogram, quantity, recommendation, sidecar};
+use super::{admission, capping, compare, expr, histogram, quantity, recommendation, sidecar};
 
 /// What every family's code is told besides the input.
 #[derive(Clone, Debug)]
@@ -53,7 +53,11 @@ pub static FAMILIES: [Family; 12] = [
     },
     unbuilt("priority", sidecar::in_pods),
     unbuilt("eviction", sidecar::in_pods),
-    unbuilt("expr", sidecar::nowhere),
+    Family {
+        answer: Some(expr::answer),
+        compare: expr::compare,
+        ..unbuilt("expr", sidecar::nowhere)
+    },
     unbuilt("policy", sidecar::in_policy),
     Family {
         answer: Some(quantity::answer),

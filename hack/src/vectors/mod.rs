@@ -5,6 +5,7 @@ mod admission;
 mod capping;
 pub mod compare;
 mod exact;
+mod expr;
 pub mod family;
 mod file;
 mod generator;

@@ -13,7 +13,7 @@ use super::{compare::Difference, family::Family};
 /// How many cases went which way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Answered as expected, or differently because of a quirk that is off.
+    /// Answered as expected, or differently because of a quirk that is off, or refused because it means nothing.
     pub passed: usize,
     /// The rest of those that were run, and files that could not be.
     pub failed: usize,
@@ -30,6 +30,8 @@ pub struct Outcome {
     pub quirks: BTreeMap<Quirk, usize>,
     /// What was held to another standard than the expectation, and how often.
     pub notes: BTreeMap<&'static str, usize>,
+    /// Cases that we refuse although the original computes something, and why.
+    pub stricter: BTreeMap<String, String>,
     /// Files that could not be read as vectors.
     pub bad_files: usize,
 }
@@ -82,6 +84,12 @@ impl Outcome {
         }
         for (note, count) in &self.notes {
             writeln!(out, "  {count} {note}")?;
+        }
+        if !self.stricter.is_empty() {
+            writeln!(out, "{} stricter:", self.stricter.len())?;
+        }
+        for (case, reason) in &self.stricter {
+            writeln!(out, "  {case}: {reason}")?;
         }
         if !self.quirks.is_empty() {
             writeln!(out, "different on purpose:")?;
@@ -204,12 +212,16 @@ mod tests {
             },
         );
         outcome.add_explained("Q8,Q10".parse().unwrap());
+        outcome
+            .stricter
+            .insert("expr/fixed-1".into(), "1K: not a number".into());
         let mut out = Vec::new();
         outcome.print(&mut out).unwrap();
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "oom: 2 skipped, not built yet\n\
              quantity: 3 passed, 1 failed\n\
+             1 stricter:\n  expr/fixed-1: 1K: not a number\n\
              different on purpose:\n  \
              Q8: 1 cases (VPA: a first memory sample of 0 bytes keeps the window's peak at 0)\n  \
              Q10: 1 cases (VPA: the updater acts on the minimum recommended without any sample)\n\

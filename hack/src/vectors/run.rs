@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use super::{
     Args,
+    compare::Comparison,
     family::{self, Context, Family},
     file::{self, Case, VectorFile},
     report::{self, Failure, Outcome},
@@ -82,10 +83,13 @@ fn run_file(
         let name = format!("{}{}", case.name, pass.label());
         let tally = outcome.families.entry(family.name).or_default();
         let trouble = match attempt(family, answer, &case, &context) {
-            Ok(notes) => {
+            Ok(comparison) => {
                 tally.passed += 1;
-                for note in notes {
+                for note in comparison.notes {
                     *outcome.notes.entry(note).or_default() += 1;
+                }
+                if let Some(reason) = comparison.stricter {
+                    outcome.stricter.insert(format!("{}/{name}", family.name), reason);
                 }
                 if args.verbose {
                     writeln!(out, "passed {}/{name}", family.name)?;
@@ -145,20 +149,15 @@ impl Pass {
     }
 }
 
-/// One case with one context: the comparison's notes, or what is wrong.
-fn attempt(
-    family: &Family,
-    answer: Answer,
-    case: &Case,
-    context: &Context,
-) -> Result<Vec<&'static str>, Failure> {
+/// One case with one context: a comparison without differences, or what is wrong.
+fn attempt(family: &Family, answer: Answer, case: &Case, context: &Context) -> Result<Comparison, Failure> {
     let answered = catch_unwind(AssertUnwindSafe(|| {
         let got = answer(&case.input, context)?;
         Ok((!case.expects_panic()).then(|| (family.compare)(&case.input, &case.expect, &got)))
     }));
     match answered {
-        Ok(Ok(None)) => Ok(Vec::new()),
-        Ok(Ok(Some(comparison))) if comparison.differences.is_empty() => Ok(comparison.notes),
+        Ok(Ok(None)) => Ok(Comparison::default()),
+        Ok(Ok(Some(comparison))) if comparison.differences.is_empty() => Ok(comparison),
         Ok(Ok(Some(comparison))) => Err(Failure::Different(comparison.differences)),
         Ok(Err(error)) => {
             let error: anyhow::Error = error;
@@ -254,7 +253,7 @@ mod tests {
         }
     }
 
-    fn attempted(answer: Answer, expect: Value) -> Result<Vec<&'static str>, Failure> {
+    fn attempted(answer: Answer, expect: Value) -> Result<Comparison, Failure> {
         let case = Case {
             name: "case".into(),
             input: json!({}),
