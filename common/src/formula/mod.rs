@@ -11,10 +11,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod aggregate;
 mod error;
 mod eval;
 mod lex;
 mod parse;
+mod pattern;
+mod policy;
 mod program;
 mod value;
 
@@ -24,6 +27,8 @@ use eval::Slot;
 use program::{Op, Program};
 
 pub use error::{Caret, Fault, FormulaError, Stricter};
+pub use pattern::PatternError;
+pub use policy::{Candidate, Field, Outcome, Policy, PolicyError, Resource, Sizing};
 pub use value::{Kind, Value};
 
 /// The longest formula there is, in bytes.

@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use common::{gates::Gates, quirks::Quirks};
 use serde_json::Value;
 
-use super::{admission, capping, compare, expr, histogram, quantity, recommendation, sidecar};
+use super::{admission, capping, compare, expr, histogram, policy, quantity, recommendation, sidecar};
 
 /// What every family's code is told besides the input.
 #[derive(Clone, Debug)]
@@ -58,7 +58,11 @@ pub static FAMILIES: [Family; 12] = [
         compare: expr::compare,
         ..unbuilt("expr", sidecar::nowhere)
     },
-    unbuilt("policy", sidecar::in_policy),
+    Family {
+        answer: Some(policy::answer),
+        compare: policy::compare,
+        ..unbuilt("policy", sidecar::in_policy)
+    },
     Family {
         answer: Some(quantity::answer),
         compare: quantity::compare,
