@@ -123,8 +123,12 @@ impl Decimal {
         }
     }
 
-    /// A scale at which both are whole. Zero is whole everywhere and does not refine the other.
+    /// A scale at which both are whole. Zero is whole everywhere and does not refine the other, except in arbitrary
+    /// precision.
     fn common_scale(&self, other: &Self) -> i32 {
+        if self.unbounded || other.unbounded {
+            return self.scale.min(other.scale);
+        }
         match (self.is_zero(), other.is_zero()) {
             (true, _) => other.scale,
             (false, true) => self.scale,

@@ -1,5 +1,7 @@
 //! From text to quantity: sign, digits with at most one point, and a suffix that names a power of ten or two.
 
+use std::cmp::Ordering::{Greater, Less};
+
 use num_bigint::BigInt;
 
 use super::decimal::{Decimal, NANO, UNITS};
@@ -148,27 +150,23 @@ impl<'a> Number<'a> {
         let format = suffix.format();
         let digits = self.digits()?;
         if digits.is_zero() {
-            return Ok(Quantity::zero(format));
+            return Ok(Quantity::exact(Decimal::ZERO.unbounded(), format));
         }
-        let nanos = match suffix {
+        let fraction = length(self.fraction);
+        let amount = match suffix {
             Suffix::Decimal { exponent } | Suffix::Exponent { exponent, .. } => {
-                nanos_of(&digits, exponent.saturating_sub(length(self.fraction)))?
+                Decimal::new(nanos_of(&digits, exponent.saturating_sub(fraction))?, NANO)
             }
             Suffix::Binary { bits } => {
                 let scaled = Integer::from(digits.to_big() << bits);
-                let nanos = nanos_of(&scaled, -length(self.fraction))?;
+                let amount = Decimal::new(nanos_of(&scaled, -fraction)?, NANO);
                 // Kubernetes holds what has a binary suffix within an int64 of whole units, on either side.
-                let cap =
-                    Decimal::new(if self.minus { -i64::MAX } else { i64::MAX }, UNITS).rounded_away(NANO);
-                let beyond = if self.minus {
-                    nanos.compare(&cap).is_lt()
-                } else {
-                    nanos.compare(&cap).is_gt()
-                };
-                if beyond { cap } else { nanos }
+                let cap = Decimal::new(if self.minus { -i64::MAX } else { i64::MAX }, UNITS);
+                let beyond = amount.compare(&cap) == if self.minus { Less } else { Greater };
+                if beyond { cap } else { amount }
             }
-        };
-        let amount = Decimal::new(nanos, NANO).unbounded();
+        }
+        .unbounded();
         // Kubernetes does not count a part of one byte in powers of 1024.
         let format = match format {
             Format::BinarySi if amount.is_below_one() => Format::DecimalSi,

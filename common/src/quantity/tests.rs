@@ -220,6 +220,8 @@ fn thousandths_below_zero_are_those_of_kubernetes() {
         ("1Gi", "10.5Gi", None),
         ("2.0000001m", "20Gi", None),
         ("0", "27.826Ti", None),
+        ("0Pi", "1.12129245k", Some(-1_121_291)),
+        ("100000Pi", "100000000Ti", Some(0)),
         ("10.5Gi", "1Gi", Some(10_200_547_328_000)),
         ("0.0003Ki", "0", Some(308)),
         ("0", "10P", None),
