@@ -57,11 +57,27 @@ fn program(name: &str) -> PathBuf {
             Some(profile) => profile,
         };
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let built = std::process::Command::new(cargo)
-            .args(["build", "--quiet", "--workspace", "--bins", "--profile", profile])
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .status()
-            .expect("cannot run cargo to build the daemons");
+        let mut build = std::process::Command::new(cargo);
+        build.args(["build", "--quiet", "--workspace", "--bins", "--profile", profile]);
+        build.current_dir(env!("CARGO_MANIFEST_DIR"));
+        // What cargo tells a test of its package is no business of other packages' build scripts, and some start over
+        // when they see it.
+        for (name, _) in std::env::vars_os() {
+            let told = name.to_str().is_some_and(|name| {
+                [
+                    "CARGO_PKG_",
+                    "CARGO_MANIFEST_",
+                    "CARGO_CRATE_NAME",
+                    "CARGO_PRIMARY_PACKAGE",
+                ]
+                .iter()
+                .any(|prefix| name.starts_with(prefix))
+            });
+            if told {
+                build.env_remove(name);
+            }
+        }
+        let built = build.status().expect("cannot run cargo to build the daemons");
         assert!(
             built.success(),
             "cannot build the daemons: cargo build --workspace --bins failed"
