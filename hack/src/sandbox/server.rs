@@ -395,40 +395,45 @@ impl Server {
                 "the server is currently unable to handle the request",
             )
         };
-        let mut all = self.api.metrics(kind).ok_or_else(unavailable)?;
-        for effect in effects {
-            if let Effect::MetricsGap { part } = effect {
-                all.retain(|item| {
-                    let name = text(item, "/metadata/name").bytes();
-                    let draw = name.fold(0_u64, |sum, byte| {
-                        sum.wrapping_mul(31).wrapping_add(u64::from(byte))
-                    });
-                    !lucky(draw, *part)
-                });
-            }
-        }
-        if let Some(namespace) = &place.namespace {
-            all.retain(|item| text(item, "/metadata/namespace") == namespace);
-        }
-        if let Some(name) = &place.name {
-            let one = all.into_iter().find(|item| text(item, "/metadata/name") == name);
-            let none = || {
-                let resource = if kind.namespaced {
-                    "podmetrics"
-                } else {
-                    "nodemetrics"
-                };
-                let full = place
-                    .namespace
-                    .as_ref()
-                    .map_or(name.clone(), |namespace| format!("{namespace}/{name}"));
-                ApiError::not_found(&format!("{resource}.metrics.k8s.io"), &full)
+        let gaps: Vec<f64> = effects
+            .iter()
+            .filter_map(|effect| match effect {
+                Effect::MetricsGap { part } => Some(*part),
+                _ => None,
+            })
+            .collect();
+        let (namespace, selector) = (place.namespace.clone(), call.selector(kind)?);
+        let measured = self.api.metrics(kind).ok_or_else(unavailable)?;
+        let mut measured = measured.into_iter().filter(move |item| {
+            let name = text(item, "/metadata/name").bytes();
+            let draw = name.fold(0_u64, |sum, byte| {
+                sum.wrapping_mul(31).wrapping_add(u64::from(byte))
+            });
+            namespace
+                .as_deref()
+                .is_none_or(|namespace| text(item, "/metadata/namespace") == namespace)
+                && selector.labels.matches_value(item)
+                && !gaps.iter().any(|part| lucky(draw, *part))
+        });
+        let Some(name) = &place.name else {
+            return Ok(respond(
+                StatusCode::OK,
+                "application/json",
+                view::computed_list(kind, measured),
+            ));
+        };
+        let one = measured.find(|item| text(item, "/metadata/name") == name);
+        let none = || {
+            let resource = if kind.namespaced {
+                "podmetrics"
+            } else {
+                "nodemetrics"
             };
-            return Ok(ok(&view::computed(kind, one.ok_or_else(none)?)));
-        }
-        let selector = call.selector(kind)?;
-        all.retain(|item| selector.labels.matches_value(item));
-        Ok(ok(&view::computed_list(kind, all)))
+            let namespace = place.namespace.iter().map(|namespace| format!("{namespace}/"));
+            let full = namespace.chain([name.clone()]).collect::<String>();
+            ApiError::not_found(&format!("{resource}.metrics.k8s.io"), &full)
+        };
+        Ok(ok(&view::computed(kind, one.ok_or_else(none)?)))
     }
 
     /// The rules of faults, for those who are not in this process.

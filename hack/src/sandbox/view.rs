@@ -123,27 +123,10 @@ impl View {
         // The items of built-in lists do not repeat their type, those of custom ones do.
         let typed = kind.is_custom() || matches!(self, Self::Metadata);
         let (view, kind) = (self.clone(), kind.clone());
-        let mut objects = page.objects.into_iter();
-        let (mut head, mut first, mut done) = (Some(head.into_bytes()), true, false);
-        let chunks = std::iter::from_fn(move || {
-            if done {
-                return None;
-            }
-            let mut chunk = head.take().unwrap_or_default();
-            while chunk.len() < CHUNK {
-                let Some(object) = objects.next() else {
-                    chunk.extend_from_slice(b"]}\n");
-                    done = true;
-                    break;
-                };
-                if !std::mem::take(&mut first) {
-                    chunk.push(b',');
-                }
-                view.write(&kind, &object, typed, &mut chunk);
-            }
-            Some(Ok::<_, std::convert::Infallible>(Bytes::from(chunk)))
-        });
-        Body::from_stream(futures::stream::iter(chunks))
+        let objects = page.objects.into_iter();
+        streamed(head, objects, move |object, to| {
+            view.write(&kind, &object, typed, to);
+        })
     }
 
     fn write(&self, kind: &Kind, object: &Object, typed: bool, to: &mut Vec<u8>) {
@@ -182,12 +165,40 @@ impl View {
 
 const CHUNK: usize = 128 * 1024;
 
+/// The body of a list whose items are written one after the other, as fast as the client reads.
+fn streamed<T>(
+    head: String,
+    mut items: impl Iterator<Item = T> + Send + 'static,
+    write: impl Fn(T, &mut Vec<u8>) + Send + 'static,
+) -> Body {
+    let (mut head, mut first, mut done) = (Some(head.into_bytes()), true, false);
+    let chunks = std::iter::from_fn(move || {
+        if done {
+            return None;
+        }
+        let mut chunk = head.take().unwrap_or_default();
+        while chunk.len() < CHUNK {
+            let Some(item) = items.next() else {
+                chunk.extend_from_slice(b"]}\n");
+                done = true;
+                break;
+            };
+            if !std::mem::take(&mut first) {
+                chunk.push(b',');
+            }
+            write(item, &mut chunk);
+        }
+        Some(Ok::<_, std::convert::Infallible>(Bytes::from(chunk)))
+    });
+    Body::from_stream(futures::stream::iter(chunks))
+}
+
 /// A list of values that come from no store, such as metrics.
-#[must_use]
-pub(super) fn computed_list(kind: &Kind, items: Vec<Value>) -> Value {
-    json!({
-        "kind": kind.list_kind, "apiVersion": kind.api_version(), "metadata": {},
-        "items": items.into_iter().map(|item| computed(kind, item)).collect::<Vec<_>>(),
+pub(super) fn computed_list(kind: &Kind, items: impl Iterator<Item = Value> + Send + 'static) -> Body {
+    let (name, api_version) = (&kind.list_kind, kind.api_version());
+    let head = format!(r#"{{"kind":"{name}","apiVersion":"{api_version}","metadata":{{}},"items":["#);
+    streamed(head, items, |item, to| {
+        to.extend_from_slice(item.to_string().as_bytes());
     })
 }
 
