@@ -280,7 +280,6 @@ impl Effect {
 /// Whether a draw falls within a probability.
 #[must_use]
 pub(super) fn lucky(draw: u64, probability: f64) -> bool {
-    // 53 bits: what a double holds exactly.
     let bits = u32::try_from(mix(draw) >> 32).unwrap_or(u32::MAX);
     f64::from(bits) / 4_294_967_296.0 < probability
 }
