@@ -401,11 +401,9 @@ async fn a_disruption_budget_counts_and_evictions_obey() {
     assert_eq!(counts(&stage), [4, 4, 3, 1, 1]);
     let pods = stage.names("pods");
     let evict = async |name: &str| {
-        let done = stage
-            .sandbox
-            .api()
-            .evict(&Key::new("default", name), &json!({}), &Write::default());
-        done.await.map_err(|error| error.code)
+        let (key, write) = (Key::new("default", name), Write::default());
+        let done = stage.sandbox.api().evict(&key, &json!({}), &write).await;
+        done.map_err(|error| error.code)
     };
     assert_eq!(evict(&pods[0]).await, Ok(()));
     assert_eq!(evict(&pods[1]).await, Err(429), "the budget is spent");

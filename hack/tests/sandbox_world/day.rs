@@ -88,7 +88,7 @@ async fn pod_metrics_come_after_the_first_window_and_follow_the_load() {
     stage
         .world
         .load()
-        .set_traffic("default", "shop", Load::Constant(5000.0));
+        .set_traffic("default", "shop", Load::Constant(2000.0));
     stage.world.load().set(
         "default",
         "shop",

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 pub(crate) struct Stage {
     pub(crate) sandbox: Sandbox,
+    client: kube::Client,
     pub(crate) world: World,
     pub(crate) time: VirtualClock,
 }
@@ -41,7 +42,12 @@ impl Stage {
         .await
         .unwrap();
         let world = World::start(&sandbox, options).await.unwrap();
-        Self { sandbox, world, time }
+        Self {
+            client: sandbox.client().unwrap(),
+            sandbox,
+            world,
+            time,
+        }
     }
 
     pub(crate) async fn pass(&self, seconds: u64) {
@@ -138,7 +144,7 @@ impl Stage {
         let request = http::Request::get(format!("/apis/metrics.k8s.io/v1beta1/{path}"))
             .body(Vec::new())
             .unwrap();
-        let list: Value = self.sandbox.client().unwrap().request(request).await.unwrap();
+        let list: Value = self.client.request(request).await.unwrap();
         list["items"].as_array().unwrap().clone()
     }
 }

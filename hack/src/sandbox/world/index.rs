@@ -150,6 +150,7 @@ pub(super) struct Index(Arc<Mutex<Rows>>);
 #[derive(Debug)]
 pub(super) struct Rows {
     store: Arc<Store>,
+    seen: u64,
     pod_feed: Feed,
     node_feed: Feed,
     pub(super) pods: BTreeMap<Arc<Key>, Arc<Pod>>,
@@ -167,6 +168,7 @@ impl Index {
     pub(super) fn new(store: &Arc<Store>, listening: bool) -> Self {
         Self(Arc::new(Mutex::new(Rows {
             store: store.clone(),
+            seen: 0,
             pod_feed: Feed::new("pods"),
             node_feed: Feed::new("nodes"),
             pods: BTreeMap::new(),
@@ -230,7 +232,17 @@ impl Rows {
 
     fn refresh(&mut self) {
         let store = self.store.clone();
-        for event in self.node_feed.drain(&store) {
+        // Read before the feeds, so that what comes meanwhile is seen the next time.
+        let revision = store.revision();
+        if revision == self.seen {
+            return;
+        }
+        self.seen = revision;
+        let nodes = self.node_feed.drain(&store);
+        if nodes.complete {
+            self.nodes.clear();
+        }
+        for event in nodes.events {
             let name: Box<str> = (&*event.object.key.name).into();
             match event.change {
                 Change::Deleted => self.nodes.remove(&name),
@@ -238,14 +250,17 @@ impl Rows {
                     self.nodes.insert(name, Arc::new(node(event.object.clone())))
                 }
             };
-            self.news.iter_mut().for_each(|news| news.push(event.clone()));
+            self.tell(event);
         }
-        if self.pod_feed.fell_behind(&store) {
-            self.pods.clear();
+        let pods = self.pod_feed.drain(&store);
+        let known = if pods.complete {
             self.taken.clear();
             self.ready.clear();
-        }
-        for event in self.pod_feed.drain(&store) {
+            std::mem::take(&mut self.pods)
+        } else {
+            BTreeMap::new()
+        };
+        for event in pods.events {
             if let Some(old) = self.pods.remove(&event.object.key) {
                 self.count(&old, false);
             }
@@ -254,7 +269,22 @@ impl Rows {
                 self.count(&pod, true);
                 self.pods.insert(event.object.key.clone(), pod);
             }
-            self.news.iter_mut().for_each(|news| news.push(event.clone()));
+            self.tell(event);
+        }
+        for (key, gone) in known {
+            if !self.pods.contains_key(&key) {
+                self.tell(Event {
+                    change: Change::Deleted,
+                    object: gone.object.clone(),
+                    before: None,
+                });
+            }
+        }
+    }
+
+    fn tell(&mut self, event: Event) {
+        if let Some(news) = &mut self.news {
+            news.push(event);
         }
     }
 
@@ -379,22 +409,13 @@ impl Feed {
         }
     }
 
-    /// Whether the next [`drain`](Self::drain) gives everything again, because too much has happened since the last.
-    pub(super) fn fell_behind(&mut self, store: &Store) -> bool {
-        let behind = self
-            .watch
-            .as_ref()
-            .is_some_and(|watch| store.events_since(self.resource, watch.revision()).is_err());
-        if behind {
-            self.watch = None;
-        }
-        behind
-    }
-
     /// What has happened since the last call.
-    pub(super) fn drain(&mut self, store: &Arc<Store>) -> Vec<Event> {
+    pub(super) fn drain(&mut self, store: &Arc<Store>) -> Drained {
         if let Some(Ok((events, _))) = self.watch.as_mut().map(Watch::catch_up) {
-            return events;
+            return Drained {
+                events,
+                complete: false,
+            };
         }
         let page = store
             .list(self.resource, &Range::default(), &|_| true)
@@ -405,8 +426,18 @@ impl Feed {
             object,
             before: None,
         };
-        page.objects.into_iter().map(added).collect()
+        Drained {
+            events: page.objects.into_iter().map(added).collect(),
+            complete: true,
+        }
     }
+}
+
+/// See [`Feed::drain`].
+pub(super) struct Drained {
+    pub(super) events: Vec<Event>,
+    /// These are all objects there are, because it is the first time or too much has happened since the last.
+    pub(super) complete: bool,
 }
 
 /// The controller among the owners of an object.

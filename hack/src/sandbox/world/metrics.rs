@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     context::{Context, stamp},
-    index::{Pod, Rows},
+    index::{Pod, Rows, Running},
     load::{Loads, Usage},
 };
 
@@ -109,9 +109,12 @@ impl Scrape {
             return None;
         }
         let replicas = rows.replicas(pod);
-        let usage = |container: &'a super::index::Running| {
-            let (since, limit) = (container.since, container.cpu_limit);
-            let usage = loads.usage(pod, &container.name, since, limit, replicas, self.at);
+        let usage = |container: &'a Running| {
+            let mut usage = loads.usage(pod, &container.name, container.since, replicas, self.at);
+            // Throttled.
+            usage.cpu = container
+                .cpu_limit
+                .map_or(usage.cpu, |limit| usage.cpu.min(limit));
             (&*container.name, usage)
         };
         Some(pod.running.iter().map(usage).collect())

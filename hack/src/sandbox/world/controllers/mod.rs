@@ -49,6 +49,8 @@ type Work = (usize, Arc<Key>);
 #[derive(Debug)]
 pub(super) struct Controllers {
     feeds: Vec<Feed>,
+    /// The revision of the store up to which the feeds have been read.
+    seen: u64,
     queue: BTreeSet<Work>,
     timers: BTreeSet<(DateTime<Utc>, Work)>,
     failures: BTreeMap<Work, u32>,
@@ -58,6 +60,7 @@ impl Controllers {
     pub(super) fn new() -> Self {
         Self {
             feeds: RESOURCES.into_iter().map(Feed::new).collect(),
+            seen: 0,
             queue: BTreeSet::new(),
             timers: BTreeSet::new(),
             failures: BTreeMap::new(),
@@ -81,9 +84,14 @@ impl Controllers {
                 self.add_owner(&before.value());
             }
         }
+        let revision = store.revision();
+        if revision == self.seen && news.is_empty() {
+            return;
+        }
+        self.seen = revision;
         let mut owners = Vec::new();
         for (at, feed) in self.feeds.iter_mut().enumerate() {
-            for event in feed.drain(store) {
+            for event in feed.drain(store).events {
                 // Deployments look after ReplicaSets, CronJobs after Jobs; budgets look at how many pods are wanted.
                 let value = event.object.value();
                 if controller(&value).is_some() {

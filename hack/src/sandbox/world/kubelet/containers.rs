@@ -31,6 +31,7 @@ pub(super) struct Container {
     pub(super) allocated: Value,
     /// What it runs with.
     pub(super) actual: Value,
+    memory_limit: Option<f64>,
     backoff: Option<Backoff>,
 }
 
@@ -117,6 +118,7 @@ impl Containers {
             restarts: 0,
             allocated: resources(value),
             actual: resources(value),
+            memory_limit: memory_limit(&value["resources"]),
             backoff: None,
         };
         let init = items(spec, "/initContainers").map(|value| {
@@ -199,12 +201,13 @@ impl Containers {
 impl Container {
     /// The memory limit it runs with.
     pub(super) fn memory_limit(&self) -> Option<f64> {
-        let limit = quantity::at(&self.actual["limits"]["memory"])?;
-        limit.sign().is_gt().then(|| limit.approximate_f64())
+        self.memory_limit
     }
 
-    pub(super) fn cpu_limit(&self) -> Option<f64> {
-        Some(quantity::at(&self.actual["limits"]["cpu"])?.approximate_f64())
+    /// Lets it run with what is granted.
+    pub(super) fn actuate(&mut self) {
+        self.actual = self.allocated.clone();
+        self.memory_limit = memory_limit(&self.actual);
     }
 
     pub(super) fn is_ready(&self, around: &Surroundings<'_>) -> bool {
@@ -302,7 +305,7 @@ impl Container {
     }
 
     fn start(&mut self, around: &Surroundings<'_>, step: &mut Step) {
-        self.actual = self.allocated.clone();
+        self.actuate();
         self.state = State::Running { since: around.now };
         let event = format!("Started container {}", self.name);
         step.events.push((false, "Started", event));
@@ -327,6 +330,11 @@ pub(super) fn resources(container: &Value) -> Value {
         Some(resources) if resources.is_object() => resources.clone(),
         _ => json!({}),
     }
+}
+
+fn memory_limit(resources: &Value) -> Option<f64> {
+    let limit = quantity::at(&resources["limits"]["memory"])?;
+    limit.sign().is_gt().then(|| limit.approximate_f64())
 }
 
 fn restarts(role: Role, policy: &str, code: i32) -> bool {

@@ -117,9 +117,10 @@ impl Kubelet {
         if pod.step_due.is_none_or(|due| due <= now) {
             return false;
         }
+        let replicas = context.index.read().replicas(&row);
         let fits = |one: &Container| {
             one.memory_limit()
-                .is_none_or(|limit| memory(context, &row, one, now) <= limit)
+                .is_none_or(|limit| memory(context, &row, replicas, one, now) <= limit)
         };
         let fit = pod.containers.all.iter().all(fits);
         if fit {
@@ -160,7 +161,8 @@ impl Kubelet {
         let Some(pod) = self.pods.get_mut(key) else {
             return Ok(());
         };
-        let memory = |one: &Container, at| memory(context, &row, one, at);
+        let replicas = context.index.read().replicas(&row);
+        let memory = |one: &Container, at| memory(context, &row, replicas, one, at);
         let policy = text(&value, "/spec/restartPolicy");
         let around = Surroundings {
             now,
@@ -308,15 +310,11 @@ async fn write_status(
     Ok(done.revision)
 }
 
-fn memory(context: &Context, row: &Pod, one: &Container, now: DateTime<Utc>) -> f64 {
+fn memory(context: &Context, row: &Pod, replicas: usize, one: &Container, now: DateTime<Utc>) -> f64 {
     let State::Running { since } = one.state else {
         return 0.0;
     };
-    let replicas = context.index.read().replicas(row);
-    let usage = context
-        .loads
-        .usage(row, &one.name, since, one.cpu_limit(), replicas, now);
-    usage.memory
+    context.loads.usage(row, &one.name, since, replicas, now).memory
 }
 
 /// Whether a container could ever use more than its limit.

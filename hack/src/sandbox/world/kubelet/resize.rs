@@ -84,7 +84,7 @@ impl Resize {
         for (one, wanted) in containers.all.iter_mut().zip(wanted) {
             one.allocated = wanted;
             if !matches!(one.state, State::Running { .. }) {
-                one.actual = one.allocated.clone();
+                one.actuate();
             }
         }
         self.progress = None;
@@ -128,7 +128,7 @@ impl Resize {
                     };
                     one.restart(ended, around, step);
                 }
-                _ => one.actual = one.allocated.clone(),
+                _ => one.actuate(),
             }
         }
         self.progress = None;

@@ -9,9 +9,9 @@
 //!
 //! or, while a scenario runs, by [`Loads::set`] and [`Loads::set_traffic`], which win over the annotation.
 //!
-//! - A load is a sum of products of amounts (`100m`, `64Mi`, `5%`), `traffic` (the workload's, divided by its ready
-//!   pods), `daily(low, high, hour)`, `ramp(from, to, time)`, `burst(low, high, every, time)`, `leak(start, perHour)` and
-//!   `noise(part)`. Times are `90s`, `10min`, `2h`, `1d`.
+//! - A load is a sum of products of amounts (`100m`, `64Mi`, `5%`), `daily(low, high, hour)`, `ramp(from, to, time)`,
+//!   `burst(low, high, every, time)`, `leak(start, perHour)`, `noise(part)` and `traffic`: the workload's, divided by its
+//!   ready pods; a pod that is not ready has none. Times are `90s`, `10min`, `2h`, `1d`.
 //! - Ramps and bursts count from the creation of the workload (or from the call of `set`), so that they survive the pods;
 //!   leaks from the start of the container; the noise is drawn from the pod's uid.
 //! - `"runs": "2min"` says how long the pods of Jobs run (10 s when not given).
@@ -78,9 +78,9 @@ impl Default for ContainerLoad {
 /// What a pod's annotation says.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct PodLoad {
-    traffic: Option<Load>,
+    traffic: Option<Arc<Load>>,
     pub(super) runs: Option<Duration>,
-    containers: BTreeMap<String, ContainerLoad>,
+    containers: BTreeMap<String, Arc<ContainerLoad>>,
 }
 
 impl PodLoad {
@@ -118,10 +118,10 @@ impl PodLoad {
                 cpu: load(text.cpu)?.unwrap_or(default.cpu),
                 memory: load(text.memory)?.unwrap_or(default.memory),
             };
-            containers.insert(name, both);
+            containers.insert(name, Arc::new(both));
         }
         Ok(Self {
-            traffic,
+            traffic: traffic.map(Arc::new),
             runs: runs.map_err(|error| error.to_string())?,
             containers,
         })
@@ -145,6 +145,7 @@ pub struct Loads(Arc<Inner>);
 struct Inner {
     clock: Clock,
     seed: u64,
+    default: Arc<ContainerLoad>,
     version: AtomicU64,
     told: RwLock<Told>,
 }
@@ -160,6 +161,7 @@ impl Loads {
         Self(Arc::new(Inner {
             clock,
             seed,
+            default: Arc::default(),
             version: AtomicU64::new(0),
             told: RwLock::default(),
         }))
@@ -200,7 +202,6 @@ impl Loads {
         pod: &Pod,
         container: &str,
         started: DateTime<Utc>,
-        cpu_limit: Option<f64>,
         replicas: usize,
         now: DateTime<Utc>,
     ) -> Usage {
@@ -213,7 +214,8 @@ impl Loads {
             traffic: 0.0,
             seed,
         };
-        if (load.cpu.follows_traffic() || load.memory.follows_traffic())
+        // A pod that is not ready gets no traffic.
+        if pod.is_ready()
             && let Some((traffic, told)) = self.traffic(pod)
         {
             let share = f64::from(u32::try_from(replicas.max(1)).unwrap_or(u32::MAX));
@@ -221,10 +223,8 @@ impl Loads {
         }
         let cpu = load.cpu.at(&moment).max(0.0);
         moment.seed = mix(seed);
-        Usage {
-            cpu: cpu_limit.map_or(cpu, |limit| cpu.min(limit)),
-            memory: load.memory.at(&moment).max(0.0),
-        }
+        let memory = load.memory.at(&moment).max(0.0);
+        Usage { cpu, memory }
     }
 
     /// The most memory that a container can ever use.
@@ -234,41 +234,39 @@ impl Loads {
     }
 
     fn container(&self, pod: &Pod, container: &str) -> (Arc<ContainerLoad>, DateTime<Utc>) {
-        let workload = &pod.workload;
-        {
-            let told = self.0.told.read().unwrap_or_else(PoisonError::into_inner);
-            if !told.containers.is_empty() {
-                let key = (
-                    pod.object.key.namespace.to_string(),
-                    workload.name.to_string(),
-                    container.to_owned(),
-                );
-                if let Some((load, since)) = told.containers.get(&key) {
-                    return (load.clone(), *since);
-                }
+        let told = self.0.told.read().unwrap_or_else(PoisonError::into_inner);
+        if !told.containers.is_empty() {
+            let (namespace, workload) = workload(pod);
+            if let Some((load, since)) = told.containers.get(&(namespace, workload, container.to_owned())) {
+                return (load.clone(), *since);
             }
         }
-        let load = pod.load.containers.get(container).cloned().unwrap_or_default();
-        (Arc::new(load), workload.since)
+        let load = pod.load.containers.get(container);
+        let load = load.unwrap_or(&self.0.default);
+        (load.clone(), pod.workload.since)
     }
 
     fn traffic(&self, pod: &Pod) -> Option<(Arc<Load>, DateTime<Utc>)> {
         let told = self.0.told.read().unwrap_or_else(PoisonError::into_inner);
-        let key = (
-            pod.object.key.namespace.to_string(),
-            pod.workload.name.to_string(),
-        );
-        if let Some((load, since)) = told.traffic.get(&key) {
+        if !told.traffic.is_empty()
+            && let Some((load, since)) = told.traffic.get(&workload(pod))
+        {
             return Some((load.clone(), *since));
         }
-        let load = pod.load.traffic.clone()?;
-        Some((Arc::new(load), pod.workload.since))
+        Some((pod.load.traffic.clone()?, pod.workload.since))
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Told) -> T) {
         change(&mut self.0.told.write().unwrap_or_else(PoisonError::into_inner));
         self.0.version.fetch_add(1, Ordering::AcqRel);
     }
+}
+
+fn workload(pod: &Pod) -> (String, String) {
+    (
+        pod.object.key.namespace.to_string(),
+        pod.workload.name.to_string(),
+    )
 }
 
 /// A number for each text (FNV-1a).
@@ -313,6 +311,9 @@ mod tests {
     fn what_is_not_told_is_small_and_constant() {
         let load = PodLoad::parse(r#"{"containers": {"app": {"cpu": "1"}}}"#).unwrap();
         let expected = ContainerLoad::parse("1", "10Mi").unwrap();
-        assert_eq!(load.containers, BTreeMap::from([("app".to_owned(), expected)]));
+        assert_eq!(
+            load.containers,
+            BTreeMap::from([("app".to_owned(), Arc::new(expected))])
+        );
     }
 }
