@@ -16,6 +16,10 @@ HACK := cargo run -q -p hack --
 help: ## List what make can do
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+.PHONY: demo
+demo: ## Watch a small shop being looked after (ON=sandbox|cluster)
+	$(HACK) demo --on $(if $(filter file,$(origin ON)),sandbox,$(ON))
+
 .PHONY: test
 test: ## Run all tests and the vectors of the real systems
 	cargo test --workspace

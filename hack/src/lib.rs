@@ -3,6 +3,7 @@
 
 pub mod cluster;
 pub mod crds;
+pub mod demo;
 pub mod e2e;
 pub mod sandbox;
 pub mod vectors;

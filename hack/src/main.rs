@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use hack::{cluster, crds, e2e, sandbox, vectors};
+use hack::{cluster, crds, demo, e2e, sandbox, vectors};
 
 /// Outrigger's developer tools.
 #[derive(Parser)]
@@ -21,6 +21,7 @@ enum Command {
     Cluster(cluster::cli::Command),
     /// Write the CustomResourceDefinitions, or check that they are up to date
     Crds(crds::Args),
+    Demo(demo::Args),
     E2e(e2e::Args),
     /// Start an API server for trying things out, with nothing installed
     Sandbox(sandbox::Args),
@@ -40,6 +41,7 @@ async fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Cluster(command) => command.run().await.map(done),
         Command::Crds(args) => crds::run(&args).map(done),
+        Command::Demo(args) => args.run().await.map(done),
         Command::E2e(args) => args.run().await.map(done),
         Command::Sandbox(args) => sandbox::run(args).await.map(done),
         Command::Vectors(args) => args.run(),

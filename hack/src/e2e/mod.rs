@@ -7,9 +7,9 @@ mod scenarios;
 mod webhook;
 mod world;
 
-pub use place::{On, Places};
+pub use place::{On, Places, Stage};
 pub use run::{Args, Outcome, Report, run_all};
-pub use scenarios::all;
+pub use scenarios::{all, install_crds};
 pub use world::{Answer, Look, World, in_short, is_ready};
 
 use anyhow::Result;

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use common::clock::VirtualClock;
 use kube::Client;
 
-use super::{Need, Scenario};
+use super::{Need, Scenario, World};
 use crate::{
     cluster::{self, Cluster, Level, Progress},
     sandbox::{
@@ -83,7 +83,7 @@ impl Places {
         match on {
             On::Sandbox => {
                 if full {
-                    stages.push(Stage::sandbox(true).await?);
+                    stages.push(Stage::start(on).await?);
                 }
                 if bare {
                     stages.push(Stage::sandbox(false).await?);
@@ -91,13 +91,13 @@ impl Places {
             }
             On::Cluster => {
                 if full {
-                    stages.push(Stage::cluster(Level::Node).await?);
+                    stages.push(Stage::start(on).await?);
                 }
                 if bare {
                     stages.push(Stage::cluster(Level::Api).await?);
                 }
             }
-            On::Kubeconfig => stages.push(Stage::elsewhere().await?),
+            On::Kubeconfig => stages.push(Stage::start(on).await?),
         }
         Ok(Self { on, stages })
     }
@@ -131,15 +131,44 @@ impl Places {
     /// When a cluster does not stop.
     pub async fn stop(self) -> Result<()> {
         for stage in self.stages {
-            if let Running::Cluster(cluster) = stage.running {
-                cluster.stop().await?;
-            }
+            stage.stop().await?;
         }
         Ok(())
     }
 }
 
 impl Stage {
+    /// The stage of this place that has nodes.
+    ///
+    /// # Errors
+    /// When something does not start, with what to do about it.
+    pub async fn start(on: On) -> Result<Self> {
+        match on {
+            On::Sandbox => Self::sandbox(true).await,
+            On::Cluster => Self::cluster(Level::Node).await,
+            On::Kubeconfig => Self::elsewhere().await,
+        }
+    }
+
+    /// A namespace on it.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub async fn world(&self, name: &str) -> Result<World> {
+        World::create(self.client.clone(), name, self.image.clone(), self.time.clone()).await
+    }
+
+    /// Stops what was started.
+    ///
+    /// # Errors
+    /// When a cluster does not stop.
+    pub async fn stop(self) -> Result<()> {
+        match self.running {
+            Running::Cluster(cluster) => cluster.stop().await,
+            Running::Sandbox { .. } | Running::Elsewhere => Ok(()),
+        }
+    }
+
     async fn sandbox(controllers: bool) -> Result<Self> {
         let start = DateTime::from_timestamp(1_772_323_200, 0).context("a time in 2026")?;
         let time = VirtualClock::starting_at(start);

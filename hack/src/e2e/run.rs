@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args as ClapArgs;
 use futures::{StreamExt as _, stream};
 
-use super::{On, Places, Scenario, World, all};
+use super::{On, Places, Scenario, all};
 
 /// Run scenarios on the sandbox or on a real cluster
 ///
@@ -110,13 +110,7 @@ async fn run_one(places: &Places, scenario: &Scenario) -> Outcome {
         Err(missing) => return Outcome::Skipped(missing.missing()),
     };
     let attempt = async {
-        let world = World::create(
-            stage.client.clone(),
-            scenario.name,
-            stage.image.clone(),
-            stage.time.clone(),
-        )
-        .await?;
+        let world = stage.world(scenario.name).await?;
         let result = (scenario.run)(&world).await;
         let removed = world.remove().await.context("removing the namespace");
         result.and(removed)

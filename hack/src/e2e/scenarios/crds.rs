@@ -25,7 +25,10 @@ pub(super) fn all() -> Vec<Scenario> {
 }
 
 /// Installs the CRDs and waits until they are served; safe to call from several scenarios at once.
-pub(super) async fn install(world: &World) -> Result<()> {
+///
+/// # Errors
+/// When the API server refuses one.
+pub async fn install(world: &World) -> Result<()> {
     let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
     for definition in crds::all()? {
         let name = definition.name_any();

@@ -8,6 +8,7 @@ mod resize;
 mod webhook;
 mod workload;
 
+pub use crds::install as install_crds;
 use serde_json::{Value, json};
 
 use super::{Scenario, World};

@@ -1,0 +1,64 @@
+//! The daemons, in this process, in the time of the place.
+
+use std::time::Duration;
+
+use common::{
+    clock::Clock,
+    daemon::{Context, DaemonError, Settings, Shutdown},
+    gates::{Gate, Gates},
+};
+use tokio::task::JoinSet;
+
+use crate::e2e::Stage;
+
+/// The running daemons.
+pub(super) struct Daemons {
+    shutdown: Shutdown,
+    running: JoinSet<(&'static str, Result<(), DaemonError>)>,
+}
+
+impl Daemons {
+    pub(super) fn start(stage: &Stage, clock: &Clock) -> Self {
+        let shutdown = Shutdown::new();
+        let context = || Context::new(stage.client.clone(), clock.clone(), shutdown.clone());
+        let settings = Settings {
+            gates: Gates::default().with(Gate::NativeSidecar, true),
+            ..Settings::default()
+        };
+        let interval = Duration::from_secs(if stage.time.is_some() { 60 } else { 10 });
+        let mut running = JoinSet::new();
+        let recommender = recommender::Config {
+            settings: settings.clone(),
+            interval,
+            leader_election: None,
+        };
+        let updater = updater::Config {
+            settings: settings.clone(),
+            interval,
+            leader_election: None,
+        };
+        let admission = admission::Config { settings };
+        let (for_recommender, for_updater, for_admission) = (context(), context(), context());
+        running.spawn(async move {
+            (
+                "recommender",
+                recommender::run(recommender, for_recommender).await,
+            )
+        });
+        running.spawn(async move { ("updater", updater::run(updater, for_updater).await) });
+        running.spawn(async move { ("admission", admission::run(admission, for_admission).await) });
+        Self { shutdown, running }
+    }
+
+    /// Stops them, and says so if one did not end well.
+    pub(super) async fn stop(mut self) {
+        self.shutdown.request();
+        while let Some(ended) = self.running.join_next().await {
+            match ended {
+                Ok((_, Ok(()))) => {}
+                Ok((name, Err(error))) => eprintln!("the {name} ended with an error: {error:#}"),
+                Err(error) => eprintln!("a daemon ended badly: {error}"),
+            }
+        }
+    }
+}
