@@ -11,6 +11,10 @@ use crate::quantity::Quantity;
 /// Formulas that need no more are computed without allocating.
 const SMALL_HEIGHT: usize = 8;
 
+/// The largest amount that a variable can stand for. Kubernetes takes exponents that make numbers of many thousand
+/// digits, and a formula may compute with such a number hundreds of times.
+const MAX_AMOUNT: f64 = 1e100;
+
 /// A value on the stack.
 #[derive(Clone, Debug)]
 pub(super) enum Slot<'a> {
@@ -102,6 +106,9 @@ impl<'a> Machine<'a, '_, 'a> {
                 Op::Quantity(quantity) => Ok(Slot::Quantity(Cow::Borrowed(quantity))),
                 Op::Variable(name) => match variable(name) {
                     Some(Slot::Number(number)) => finite(number),
+                    Some(Slot::Quantity(quantity)) if quantity.approximate_f64().abs() > MAX_AMOUNT => {
+                        Err(Stricter::Overflow.into())
+                    }
                     Some(slot) => Ok(slot),
                     None => Err(Fault::UndefinedVariable(name.to_string())),
                 },

@@ -116,3 +116,6 @@ fn check(program: &Program, variables: &[&str]) -> Result<Kind, FormulaError> {
         Slot::Quantity(_) | Slot::SomeQuantity | Slot::Failed => Kind::Quantity,
     })
 }
+
+#[cfg(test)]
+mod tests;
