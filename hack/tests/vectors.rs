@@ -20,7 +20,9 @@ fn assert_passes(args: &Args, runs: usize) {
     let (outcome, printed) = run(args);
     assert_eq!(outcome.total().failed, 0, "{printed}");
     assert_eq!(outcome.families["quantity"].passed, runs * 314, "{printed}");
-    assert_eq!(outcome.families["quantity"].skipped, 0, "{printed}");
+    for family in ["quantity", "expr", "policy"] {
+        assert_eq!(outcome.families[family].skipped, 0, "{printed}");
+    }
     let total = outcome.total();
     assert_eq!(total.passed + total.skipped, runs * 2501, "{printed}");
 }
@@ -111,6 +113,54 @@ fn a_difference_without_a_quirk_fails_with_any_quirks() {
             "{all}"
         );
     }
+}
+
+/// An expression, and Kruise's answer to it: a number in bits and text.
+fn expr(name: &str, text: &str, bits: &str, string: &str) -> String {
+    format!(
+        r#"{{"name": "{name}", "input": {{"expr": "{text}"}}, "expect": {{"kind": "number", "bits": "{bits}", "string": "{string}"}}}}"#
+    )
+}
+
+#[test]
+fn what_means_nothing_is_refused_and_listed() {
+    let zero = "0000000000000000";
+    let cases = [
+        expr("n-1", "2 + 3", "4014000000000000", "5"),
+        expr("n-2", "1K", zero, "0"),
+        expr("n-3", "5 + 1K", "4014000000000000", "5"),
+        expr("n-4", "1e400", "7ff0000000000000", "+Inf"),
+        expr("n-5", "2 + 3", zero, "0"),
+        expr("n-6", "5 + 1K", zero, "0"),
+    ];
+    let cases: Vec<&str> = cases.iter().map(String::as_str).collect();
+    let (status, last, all) = command(&[("e.json", &file("expr", &cases))], &[]);
+    assert_eq!(
+        (status, last.as_str()),
+        (Some(1), "4 passed, 2 failed, 0 skipped"),
+        "{all}"
+    );
+    let listed = "3 stricter:\n  expr/n-2: \"1K\": unparsable number \"1K\"\n  \
+                  expr/n-3: \"5 + 1K\": unparsable number \"1K\"\n  expr/n-4: \"1e400\": not finite\n";
+    assert!(all.contains(listed), "{all}");
+    // Not an answer to the formula, and not one to it with 0 for what is no number.
+    assert!(
+        all.contains("FAILED expr/n-5\n") && all.contains("FAILED expr/n-6\n"),
+        "{all}"
+    );
+}
+
+#[test]
+fn only_what_means_nothing_is_refused() {
+    let (status, _, all) = command_in(Path::new(VECTORS), &["--family=expr", "--family=policy"]);
+    let counts = [
+        "21 stricter:",
+        ": unparsable number ",
+        ": overflow\n",
+        ": not finite\n",
+    ]
+    .map(|words| all.matches(words).count());
+    assert_eq!((status, counts), (Some(0), [1, 15, 4, 2]), "{all}");
 }
 
 #[test]

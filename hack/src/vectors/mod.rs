@@ -31,8 +31,9 @@ pub use report::{Outcome, Tally};
 /// Run test vectors: inputs, and what the original systems answered to them.
 ///
 /// Reads every *.json file in DIR, gives each input to our code and compares the answers. Each mismatch is printed with
-/// its input and the paths that differ; the last line is `N passed, M failed, K skipped`. The exit status is 1 if
-/// anything failed, a file that cannot be read included. Families that are not built yet are skipped by name.
+/// its input and the paths that differ. What we refuse because it means nothing, though the original makes something of
+/// it, is listed with the reason under `N stricter`. The last line is `N passed, M failed, K skipped`. The exit status is
+/// 1 if anything failed, a file that cannot be read included. Families that are not built yet are skipped by name.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_long_help = AFTER_LONG_HELP)]
 pub struct Args {

@@ -1,6 +1,5 @@
-//! Random formulas by the million. The short run is part of the tests; the long one is
-//! `FORMULAS=10000000 cargo test -p common --lib formula::tests::fuzz -- --ignored --nocapture`, from another start with
-//! `SEED=…`.
+//! Random formulas. A short run is part of the tests; the long one, of `FORMULAS` formulas from `SEED` on, is ignored
+//! among them and started as `CONTRIBUTING.md` says. What fails names the `SEED` that begins with it.
 
 use std::time::{Duration, Instant};
 

@@ -47,15 +47,15 @@ pub(super) enum No {
     NotFinite,
     Overflow,
     /// Where Kubernetes itself is wrong; there is nothing to agree on.
-    NoTelling,
+    Unknowable,
 }
 
 /// The value of a tree, or the error that is told.
 pub(super) fn evaluate(tree: &Tree, variables: &[(&'static str, Exact)]) -> Result<Exact, No> {
     let mut errors = Vec::new();
     let value = tree.value(variables, &mut errors);
-    if errors.contains(&No::NoTelling) {
-        return Err(No::NoTelling);
+    if errors.contains(&No::Unknowable) {
+        return Err(No::Unknowable);
     }
     let stricter = |no: &No| matches!(no, No::NotFinite | No::Overflow);
     if let Some(last) = errors.iter().rfind(|no| !stricter(no)) {
@@ -72,7 +72,7 @@ pub(super) fn evaluate(tree: &Tree, variables: &[(&'static str, Exact)]) -> Resu
 /// Whether the real evaluator says the same.
 pub(super) fn agrees(naive: &Result<Exact, No>, real: &Result<Value, FormulaError>) -> bool {
     match (naive, real) {
-        (Err(No::NoTelling), _) => true,
+        (Err(No::Unknowable), _) => true,
         (Ok(Exact::Number(exact)), Ok(Value::Number(number))) => exact.to_double() == Some(*number),
         (Ok(Exact::Quantity(exact)), Ok(Value::Quantity(quantity))) => {
             // Both are whole in nano units, and a zero has no format.
@@ -244,7 +244,7 @@ fn scaled(quantity: &Amount, by: impl Fn(&Ratio) -> Ratio) -> Result<Exact, No> 
     let milli = quantity.value.times(&Ratio::new(1000, 1_u8)).away();
     let milli = i64::try_from(milli).map_err(|_| No::Overflow)?;
     if quantity.doubtful && quantity.value.is_negative() {
-        return Err(No::NoTelling);
+        return Err(No::Unknowable);
     }
     let milli = Ratio::new(milli, 1_u8).to_double().unwrap();
     let result = by(&Ratio::of_double(milli)).to_double().ok_or(No::Overflow)?;

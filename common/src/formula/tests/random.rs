@@ -164,7 +164,10 @@ impl Random {
     /// Something like a formula, or nothing like one.
     pub(super) fn noise(&mut self) -> String {
         match self.below(3) {
-            0 => (0..self.below(30)).map(|_| self.one_of(&PIECES)).collect(),
+            0 => {
+                let most = if self.chance(2) { 500 } else { 30 };
+                (0..self.below(most)).map(|_| self.one_of(&PIECES)).collect()
+            }
             1 => {
                 let tree = self.tree(3);
                 let mut bytes = self.written(&tree).into_bytes();
