@@ -1,13 +1,20 @@
 //! `hack sandbox`: starts a sandbox for kubectl and for daemons by hand, filled with as many pods and autoscalers as asked
 //! for, and says what that costs.
 
-use std::{path::PathBuf, sync::Arc, time::Instant};
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use anyhow::Context;
 use futures::{StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 
-use super::{Api, Object, Options, Sandbox, Write};
+use super::{
+    Api, Object, Options, Sandbox, Write,
+    world::{NodeSpec, World, WorldOptions},
+};
 
 /// Start an API server for trying things out.
 #[derive(Debug, clap::Args)]
@@ -21,6 +28,9 @@ pub struct Args {
     /// Start without our CustomResourceDefinitions.
     #[arg(long)]
     no_crds: bool,
+    /// How many simulated nodes of 8 cores and 32Gi run pods, with controllers and metrics; 0 leaves the server alone.
+    #[arg(long, default_value_t = 3)]
+    nodes: u16,
     /// Create this many pods, bound to nodes and running as far as their status goes.
     #[arg(long, default_value_t = 0)]
     pods: usize,
@@ -41,6 +51,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         port,
         kubeconfig,
         no_crds,
+        nodes,
         pods,
         vpas,
         once,
@@ -61,6 +72,11 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     if once {
         return Ok(());
     }
+    // The filling stands still, and has its own metrics.
+    let world = match pods + vpas {
+        0 if nodes > 0 => Some(World::start(&sandbox, live(nodes)).await?),
+        _ => None,
+    };
     let path = match kubeconfig {
         Some(path) => path,
         None => std::env::temp_dir().join(format!("outrigger-sandbox-{}.kubeconfig", std::process::id())),
@@ -76,9 +92,23 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     );
     println!("Ctrl-C stops it.");
     tokio::signal::ctrl_c().await?;
+    drop(world);
     // The file is of no use any more, and nothing is lost when it has been taken away already.
     drop(std::fs::remove_file(&path));
     Ok(())
+}
+
+/// For people: pods are ready within a second.
+fn live(nodes: u16) -> WorldOptions {
+    WorldOptions {
+        nodes: (1..=nodes)
+            .map(|n| NodeSpec::new(&format!("node-{n}"), "8", "32Gi"))
+            .collect(),
+        tick: Duration::from_millis(200),
+        init_time: Duration::from_millis(200),
+        startup_time: Duration::from_millis(200),
+        ..WorldOptions::default()
+    }
 }
 
 /// Creates our CustomResourceDefinitions.

@@ -22,7 +22,7 @@ fn image(tag: &str) -> Value {
 async fn a_deployment_gets_a_replica_set_and_pods() {
     let stage = Stage::new().await;
     stage
-        .create("deployments.apps", workload("web", json!(3), Value::Null, app()))
+        .create("deployments.apps", workload("web", 3, &Value::Null, &app()))
         .await;
     stage.pass(5).await;
     let deployment = stage.get("deployments.apps", "web");
@@ -90,7 +90,7 @@ async fn a_deployment_gets_a_replica_set_and_pods() {
 #[tokio::test]
 async fn a_rolling_update_keeps_within_its_bounds() {
     let stage = Stage::new().await;
-    let mut web = workload("web", json!(4), Value::Null, image("1"));
+    let mut web = workload("web", 4, &Value::Null, &image("1"));
     web["spec"]["strategy"] = json!({"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}});
     stage.create("deployments.apps", web).await;
     stage.pass(5).await;
@@ -148,10 +148,7 @@ async fn a_rolling_update_keeps_within_its_bounds() {
 async fn a_stateful_set_counts_its_pods_and_takes_them_one_by_one() {
     let stage = Stage::new().await;
     stage
-        .create(
-            "statefulsets.apps",
-            workload("db", json!(3), Value::Null, image("1")),
-        )
+        .create("statefulsets.apps", workload("db", 3, &Value::Null, &image("1")))
         .await;
     let mut seen = Vec::new();
     for _ in 0..8 {
@@ -193,7 +190,7 @@ async fn a_stateful_set_counts_its_pods_and_takes_them_one_by_one() {
         .await;
     stage.pass(10).await;
     assert_eq!(stage.names("pods"), ["db-0"]);
-    let mut parallel = workload("cache", json!(3), Value::Null, image("1"));
+    let mut parallel = workload("cache", 3, &Value::Null, &image("1"));
     parallel["spec"]["podManagementPolicy"] = "Parallel".into();
     stage.create("statefulsets.apps", parallel).await;
     stage.pass(1).await;
@@ -208,7 +205,7 @@ async fn a_daemon_set_has_a_pod_on_each_node() {
         ..WorldOptions::default()
     })
     .await;
-    let mut agent = workload("agent", Value::Null, Value::Null, image("1"));
+    let mut agent = workload("agent", 0, &Value::Null, &image("1"));
     agent["spec"].as_object_mut().unwrap().remove("replicas");
     stage.create("daemonsets.apps", agent).await;
     stage.pass(5).await;
@@ -253,7 +250,7 @@ async fn a_replication_controller_keeps_its_pods() {
     let stage = Stage::new().await;
     let controller = json!({
         "metadata": {"name": "old"},
-        "spec": {"replicas": 2, "selector": {"app": "old"}, "template": template("old", Value::Null, app())},
+        "spec": {"replicas": 2, "selector": {"app": "old"}, "template": template("old", &Value::Null, &app())},
     });
     stage.create("replicationcontrollers", controller).await;
     stage.pass(5).await;
@@ -271,19 +268,19 @@ async fn a_replication_controller_keeps_its_pods() {
     );
 }
 
-fn job(completions: i64, parallelism: i64, load: Value) -> Value {
+fn job(completions: i64, parallelism: i64, load: &Value) -> Value {
     let mut proxy = sized("proxy", "50m", "64Mi");
     proxy["restartPolicy"] = "Always".into();
     let spec = json!({
         "restartPolicy": "Never", "initContainers": [proxy], "containers": [sized("work", "100m", "100Mi")],
     });
-    json!({"completions": completions, "parallelism": parallelism, "template": template("work", load, spec)})
+    json!({"completions": completions, "parallelism": parallelism, "template": template("work", load, &spec)})
 }
 
 #[tokio::test]
 async fn a_job_runs_until_enough_pods_have_succeeded() {
     let stage = Stage::new().await;
-    let spec = job(3, 2, json!({"runs": "1min"}));
+    let spec = job(3, 2, &json!({"runs": "1min"}));
     stage
         .create("jobs.batch", json!({"metadata": {"name": "work"}, "spec": spec}))
         .await;
@@ -318,7 +315,7 @@ async fn a_job_runs_until_enough_pods_have_succeeded() {
 async fn a_job_whose_pods_fail_gives_up() {
     let stage = Stage::new().await;
     let load = json!({"containers": {"work": {"memory": "200Mi"}}});
-    let mut spec = job(1, 1, load);
+    let mut spec = job(1, 1, &load);
     spec["backoffLimit"] = 2.into();
     stage
         .create("jobs.batch", json!({"metadata": {"name": "work"}, "spec": spec}))
@@ -343,7 +340,7 @@ async fn a_cron_job_starts_jobs_by_its_schedule_and_keeps_a_few() {
     let stage = Stage::new().await;
     let cron = json!({
         "metadata": {"name": "tick"},
-        "spec": {"schedule": "*/5 * * * *", "jobTemplate": {"spec": job(1, 1, Value::Null)}},
+        "spec": {"schedule": "*/5 * * * *", "jobTemplate": {"spec": job(1, 1, &Value::Null)}},
     });
     stage.create("cronjobs.batch", cron).await;
     stage.pass(299).await;
@@ -378,7 +375,7 @@ async fn a_cron_job_starts_jobs_by_its_schedule_and_keeps_a_few() {
 async fn a_disruption_budget_counts_and_evictions_obey() {
     let stage = Stage::new().await;
     stage
-        .create("deployments.apps", workload("web", json!(4), Value::Null, app()))
+        .create("deployments.apps", workload("web", 4, &Value::Null, &app()))
         .await;
     let budget = json!({
         "metadata": {"name": "web"},

@@ -32,7 +32,7 @@ async fn init_sidecar_and_app_start_in_order() {
         "containers": [sized("app", "100m", "64Mi")],
     });
     stage
-        .create("deployments.apps", workload("web", json!(1), Value::Null, spec))
+        .create("deployments.apps", workload("web", 1, &Value::Null, &spec))
         .await;
     let mut phases = Vec::new();
     for _ in 0..6 {
@@ -117,7 +117,7 @@ async fn init_sidecar_and_app_start_in_order() {
 #[tokio::test]
 async fn a_pod_goes_within_its_grace_period() {
     let stage = Stage::new().await;
-    stage.create("pods", pod("a", app())).await;
+    stage.create("pods", pod("a", &app())).await;
     stage.pass(5).await;
     stage.delete("pods", "a").await;
     assert_eq!(
@@ -134,7 +134,7 @@ async fn a_resize_lands_and_says_so() {
     let mut proxy = sized("proxy", "50m", "64Mi");
     proxy["restartPolicy"] = "Always".into();
     let spec = json!({"initContainers": [proxy], "containers": [sized("app", "100m", "100Mi")]});
-    stage.create("pods", pod("a", spec)).await;
+    stage.create("pods", pod("a", &spec)).await;
     stage.pass(5).await;
     let (small, large) = (
         json!({"cpu": "70m", "memory": "64Mi"}),
@@ -201,7 +201,7 @@ async fn a_resize_policy_restarts_that_container_only() {
     let mut app = sized("app", "100m", "100Mi");
     app["resizePolicy"] = json!([{"resourceName": "memory", "restartPolicy": "RestartContainer"}]);
     let spec = json!({"containers": [app, sized("other", "100m", "100Mi")]});
-    stage.create("pods", pod("a", spec)).await;
+    stage.create("pods", pod("a", &spec)).await;
     stage.pass(5).await;
     let cpu_only = json!({"cpu": "200m", "memory": "100Mi"});
     stage
@@ -238,9 +238,9 @@ async fn a_resize_policy_restarts_that_container_only() {
 #[tokio::test]
 async fn a_resize_waits_for_room() {
     let stage = Stage::on("1", "1Gi").await;
-    stage.create("pods", pod("a", app())).await;
+    stage.create("pods", pod("a", &app())).await;
     let big = json!({"containers": [sized("app", "600m", "100Mi")]});
-    stage.create("pods", pod("b", big)).await;
+    stage.create("pods", pod("b", &big)).await;
     stage.pass(5).await;
     let wanted = json!({"cpu": "500m", "memory": "100Mi"});
     stage
@@ -284,7 +284,7 @@ async fn a_resize_waits_for_room() {
 #[tokio::test]
 async fn a_resize_that_a_node_can_never_grant_is_infeasible() {
     let stage = Stage::on("2", "1Gi").await;
-    stage.create("pods", pod("a", app())).await;
+    stage.create("pods", pod("a", &app())).await;
     stage.pass(5).await;
     let wanted = json!({"cpu": "1500m", "memory": "100Mi"});
     stage
@@ -316,7 +316,7 @@ async fn a_memory_limit_below_the_usage_is_an_error_until_it_is_larger() {
     let stage = Stage::new().await;
     let load = ContainerLoad::parse("10m", "80Mi").unwrap();
     stage.world.load().set("default", "a", "app", load);
-    stage.create("pods", pod("a", app())).await;
+    stage.create("pods", pod("a", &app())).await;
     stage.pass(5).await;
     let resize = async |memory: &str| {
         let wanted = json!({"cpu": "100m", "memory": memory});
@@ -373,7 +373,7 @@ async fn a_memory_limit_below_the_usage_is_an_error_until_it_is_larger() {
 async fn memory_above_the_limit_kills_again_and_again() {
     let stage = Stage::new().await;
     stage
-        .create("deployments.apps", workload("web", json!(1), Value::Null, app()))
+        .create("deployments.apps", workload("web", 1, &Value::Null, &app()))
         .await;
     stage.pass(10).await;
     let before = stage.all("pods").remove(0);
@@ -433,8 +433,8 @@ async fn a_pod_that_fits_nowhere_stays_pending_until_there_is_room() {
     let spec = json!({
         "initContainers": [proxy, sized("setup", "300m", "64Mi")], "containers": [sized("app", "400m", "64Mi")],
     });
-    stage.create("pods", pod("a", spec.clone())).await;
-    stage.create("pods", pod("b", spec)).await;
+    stage.create("pods", pod("a", &spec)).await;
+    stage.create("pods", pod("b", &spec)).await;
     stage.pass(5).await;
     let waiting = stage.get("pods", "b");
     assert_eq!(

@@ -181,11 +181,11 @@ pub(crate) fn sized(name: &str, cpu: &str, memory: &str) -> Value {
     json!({"name": name, "image": format!("{name}:1"), "resources": {"requests": both, "limits": both}})
 }
 
-pub(crate) fn pod(name: &str, spec: Value) -> Value {
+pub(crate) fn pod(name: &str, spec: &Value) -> Value {
     json!({"metadata": {"name": name, "labels": {"app": name}}, "spec": spec})
 }
 
-pub(crate) fn template(name: &str, load: Value, spec: Value) -> Value {
+pub(crate) fn template(name: &str, load: &Value, spec: &Value) -> Value {
     let mut metadata = json!({"labels": {"app": name}});
     if !load.is_null() {
         metadata["annotations"] = json!({"sandbox.outrigger.dev/load": load.to_string()});
@@ -194,7 +194,7 @@ pub(crate) fn template(name: &str, load: Value, spec: Value) -> Value {
 }
 
 /// A Deployment, StatefulSet and so on.
-pub(crate) fn workload(name: &str, replicas: Value, load: Value, spec: Value) -> Value {
+pub(crate) fn workload(name: &str, replicas: i64, load: &Value, spec: &Value) -> Value {
     json!({
         "metadata": {"name": name},
         "spec": {

@@ -21,7 +21,7 @@ use crate::sandbox::{
 pub(super) type Result<T> = std::result::Result<T, ApiError>;
 
 /// See the module.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Context {
     pub(super) api: Arc<Api>,
     pub(super) index: Index,

@@ -4,33 +4,49 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use chrono::{DateTime, TimeDelta, Utc};
+use common::clock::Clock;
 use serde_json::{Value, json};
 
 use super::{
     context::{Context, stamp},
-    index::{Pod, Rows, Running},
+    index::{Index, Pod, Rows, Running},
     load::{Loads, Usage},
 };
 
 /// Serves pod and node metrics from now on.
 pub(super) fn serve(context: &Context) {
-    let pods = context.clone();
+    // Not the whole context: the API, which keeps these, must not keep itself.
+    let meter = Meter {
+        index: context.index.clone(),
+        loads: context.loads.clone(),
+        clock: context.api.clock.clone(),
+        resolution: context.options.resolution,
+    };
+    let pods = meter.clone();
     context
         .api
-        .serve_pod_metrics(Arc::new(move || pod_metrics(&pods, pods.now())));
-    let nodes = context.clone();
+        .serve_pod_metrics(Arc::new(move || pod_metrics(&pods)));
     context
         .api
-        .serve_node_metrics(Arc::new(move || node_metrics(&nodes, nodes.now())));
+        .serve_node_metrics(Arc::new(move || node_metrics(&meter)));
 }
 
-fn pod_metrics(context: &Context, now: DateTime<Utc>) -> Vec<Value> {
-    let scrape = Scrape::last(now, context.options.resolution);
-    let rows = context.index.read();
+#[derive(Clone)]
+struct Meter {
+    index: Index,
+    loads: Loads,
+    clock: Clock,
+    resolution: Duration,
+}
+
+fn pod_metrics(meter: &Meter) -> Vec<Value> {
+    let now = meter.clock.now();
+    let scrape = Scrape::last(now, meter.resolution);
+    let rows = meter.index.read();
     rows.pods
         .values()
         .filter_map(|pod| {
-            let usages = scrape.usages(pod, &rows, &context.loads)?;
+            let usages = scrape.usages(pod, &rows, &meter.loads)?;
             let containers: Vec<_> = usages
                 .into_iter()
                 .map(|(name, usage)| json!({"name": name, "usage": printed(usage)}))
@@ -47,9 +63,10 @@ fn pod_metrics(context: &Context, now: DateTime<Utc>) -> Vec<Value> {
         .collect()
 }
 
-fn node_metrics(context: &Context, now: DateTime<Utc>) -> Vec<Value> {
-    let scrape = Scrape::last(now, context.options.resolution);
-    let rows = context.index.read();
+fn node_metrics(meter: &Meter) -> Vec<Value> {
+    let now = meter.clock.now();
+    let scrape = Scrape::last(now, meter.resolution);
+    let rows = meter.index.read();
     let mut sums: BTreeMap<&str, Usage> = rows
         .nodes
         .iter()
@@ -60,7 +77,7 @@ fn node_metrics(context: &Context, now: DateTime<Utc>) -> Vec<Value> {
         let Some(sum) = sums.get_mut(&*pod.node) else {
             continue;
         };
-        for (_, usage) in scrape.usages(pod, &rows, &context.loads).unwrap_or_default() {
+        for (_, usage) in scrape.usages(pod, &rows, &meter.loads).unwrap_or_default() {
             sum.cpu += usage.cpu;
             sum.memory += usage.memory;
         }

@@ -17,7 +17,7 @@ pub mod load;
 mod metrics;
 mod scheduler;
 
-use std::{pin::pin, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -109,7 +109,7 @@ impl Default for WorldOptions {
 /// A sandbox's life; it ends when dropped. Objects stay as they are then.
 #[derive(Debug)]
 pub struct World {
-    context: Context,
+    context: Arc<Context>,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -123,12 +123,12 @@ impl World {
         let api = sandbox.api().clone();
         let clock = api.clock.clone();
         let live = options.controllers || options.scheduler || options.kubelet;
-        let context = Context {
+        let context = Arc::new(Context {
             index: Index::new(api.store(), live),
             loads: Loads::new(clock.clone(), options.seed),
             options,
             api,
-        };
+        });
         for node in &context.options.nodes {
             context.make_node(node).await?;
         }

@@ -32,10 +32,11 @@ pub(super) async fn reconcile(context: &Context, key: &Key, value: &Value) -> Re
                 .or_else(|| index::time(value, "/metadata/creationTimestamp"))
                 .unwrap_or(now);
             let due = schedule.last_between(since, now);
-            if let Some(due) = due.filter(|due| spec["suspend"] != true && in_time(spec, *due, now)) {
-                if start(context, key, value, &mut jobs, due).await? {
-                    last = Some(due);
-                }
+            let due = due.filter(|due| spec["suspend"] != true && in_time(spec, *due, now));
+            if let Some(due) = due
+                && start(context, key, value, &mut jobs, due).await?
+            {
+                last = Some(due);
             }
             next = schedule.after(now);
         }

@@ -150,10 +150,13 @@ struct Inner {
     told: RwLock<Told>,
 }
 
+/// Something told, and when.
+type Since<T> = (Arc<T>, DateTime<Utc>);
+
 #[derive(Debug, Default)]
 struct Told {
-    containers: HashMap<(String, String, String), (Arc<ContainerLoad>, DateTime<Utc>)>,
-    traffic: HashMap<(String, String), (Arc<Load>, DateTime<Utc>)>,
+    containers: HashMap<(String, String, String), Since<ContainerLoad>>,
+    traffic: HashMap<(String, String), Since<Load>>,
 }
 
 impl Loads {
@@ -233,7 +236,7 @@ impl Loads {
         self.container(pod, container).0.memory.ceiling(traffic)
     }
 
-    fn container(&self, pod: &Pod, container: &str) -> (Arc<ContainerLoad>, DateTime<Utc>) {
+    fn container(&self, pod: &Pod, container: &str) -> Since<ContainerLoad> {
         let told = self.0.told.read().unwrap_or_else(PoisonError::into_inner);
         if !told.containers.is_empty() {
             let (namespace, workload) = workload(pod);
@@ -246,7 +249,7 @@ impl Loads {
         (load.clone(), pod.workload.since)
     }
 
-    fn traffic(&self, pod: &Pod) -> Option<(Arc<Load>, DateTime<Utc>)> {
+    fn traffic(&self, pod: &Pod) -> Option<Since<Load>> {
         let told = self.0.told.read().unwrap_or_else(PoisonError::into_inner);
         if !told.traffic.is_empty()
             && let Some((load, since)) = told.traffic.get(&workload(pod))
