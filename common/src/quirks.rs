@@ -321,14 +321,16 @@ mod tests {
     fn unknown_names_are_refused_with_the_known_ones() {
         // Q1 is matched on purpose and Q16 is a crash: neither is a switch.
         for name in ["Q1", "Q16", "Q17", "Q19", "Q", "All"] {
-            let error = format!("Q8,{name}").parse::<Quirks>().unwrap_err();
-            assert_eq!(
-                error.to_string(),
-                format!(
-                    "unknown quirk {name:?}: use all, none, or a list of \
-                     Q3, Q4, Q5, Q6, Q8, Q10, Q11, Q12, Q13, Q14, Q15, Q18, Q20, Q22, Q26, Q29, Q30, Q31, Q32"
-                )
+            let error = format!("Q8,{name}").parse::<Quirks>().unwrap_err().to_string();
+            assert!(
+                error.starts_with(&format!(
+                    "unknown quirk {name:?}: use all, none, or a list of Q3, Q4, "
+                )),
+                "{error}"
             );
+            for quirk in Quirk::ALL {
+                assert!(error.contains(quirk.id()), "{quirk} is not in {error}");
+            }
         }
     }
 
