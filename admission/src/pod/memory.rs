@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use common::{
     gates::Gates,
-    plan::{PlanInput, PodPlan, plan},
+    plan::{ContainerPlan, PlanInput, PodPlan, plan},
     pod::{Pod, ResourceList, Resources, Side},
     quantity::Quantity,
 };
@@ -91,6 +91,14 @@ impl Memory {
         }
     }
 
+    /// Whether a container still is as an earlier call left it.
+    pub(super) fn knows(&self, container: &str) -> bool {
+        match self {
+            Self::None | Self::Lost => false,
+            Self::Kept(kept) => kept.before.contains_key(container),
+        }
+    }
+
     /// What was set on a container, and what stood there before.
     pub(super) fn set_on(
         &self,
@@ -109,6 +117,25 @@ impl Memory {
 }
 
 impl Change {
+    fn of(plan: &ContainerPlan<'_>) -> Self {
+        let had = |base: &Option<ResourceList>, got: &ResourceList| -> ResourceList {
+            let base = base.iter().flatten();
+            base.filter(|(name, _)| got.contains_key(*name))
+                .map(|(name, amount)| (name.clone(), amount.clone()))
+                .collect()
+        };
+        Self {
+            had: Amounts {
+                requests: had(&plan.base.requests, &plan.requests),
+                limits: had(&plan.base.limits, &plan.limits),
+            },
+            got: Amounts {
+                requests: plan.requests.clone(),
+                limits: plan.limits.clone(),
+            },
+        }
+    }
+
     /// The resources without the change; none if they are not what it made of them.
     fn undone(&self, now: &Resources) -> Option<Resources> {
         let mut before = now.clone();
@@ -119,13 +146,17 @@ impl Change {
             if got.is_empty() {
                 continue;
             }
-            let side = side.as_mut()?;
+            let list = side.as_mut()?;
             for (name, got) in got {
-                if !side.remove(name)?.same_value(got) {
+                if !list.remove(name)?.same_value(got) {
                     return None;
                 }
             }
-            side.extend(had.iter().map(|(name, amount)| (name.clone(), amount.clone())));
+            list.extend(had.iter().map(|(name, amount)| (name.clone(), amount.clone())));
+            // The API server writes no empty maps: there was none.
+            if list.is_empty() {
+                *side = None;
+            }
         }
         Some(before)
     }
@@ -144,80 +175,56 @@ impl Amounts {
     }
 }
 
-/// Whether a second call that sees the result alone would say something else.
-pub(super) fn is_needed(first: &PodPlan<'_>, input: &PlanInput<'_>) -> bool {
-    let result = |base: &Option<ResourceList>, planned: &ResourceList| {
-        let mut result = base.clone();
-        if !planned.is_empty() {
-            let planned = planned.iter();
-            let planned = planned.map(|(name, amount)| (name.clone(), amount.clone()));
-            result.get_or_insert_default().extend(planned);
-        }
-        result
-    };
-    let results: BTreeMap<String, Resources> = first
-        .containers
-        .iter()
-        .map(|container| {
-            let resources = Resources {
-                requests: result(&container.base.requests, &container.requests),
-                limits: result(&container.base.limits, &container.limits),
-            };
-            (container.container.name().to_owned(), resources)
-        })
-        .collect();
+/// What has to be remembered of a plan, beside annotations of that many bytes; none if nothing has to. A container needs
+/// it if a second call that sees the result, or the result and more containers, would say something else of it: boosts are
+/// counted from where they started, and what bounds the pod as a whole is shared out anew.
+pub(super) fn text(first: &PodPlan<'_>, input: &PlanInput<'_>, annotation_bytes: usize) -> Option<String> {
+    let bounds_the_pod = input.limit_ranges.pod.is_some() || input.pod.spec.resources.is_some();
+    let results = results(first);
     let second = plan(&PlanInput {
         remembered: Some(&results),
         ..*input
     });
-    first
-        .containers
-        .iter()
-        .zip(&second.containers)
-        .any(|(first, second)| {
-            let notes = |plan: &common::plan::ContainerPlan<'_>| {
-                let reasons = plan.reasons.iter();
-                reasons
-                    .filter(|reason| reason.is_annotated())
-                    .cloned()
-                    .collect::<Vec<_>>()
-            };
-            first.boosted_from.is_some()
-                || first.requests != second.requests
-                || first.limits != second.limits
-                || notes(first) != notes(second)
+    let both = first.containers.iter().zip(&second.containers);
+    let changes: BTreeMap<&str, Change> = both
+        .filter(|(first, _)| !first.requests.is_empty() || !first.limits.is_empty())
+        .filter(|(first, second)| {
+            bounds_the_pod || first.boosted_from.is_some() || !says_the_same(first, second)
         })
+        .map(|(first, _)| (first.container.name(), Change::of(first)))
+        .collect();
+    if changes.is_empty() {
+        return None;
+    }
+    let room = MAX_ANNOTATION_BYTES.saturating_sub(annotation_bytes + ANNOTATION.len());
+    let text = serde_json::to_string(&changes).ok();
+    let fits = text.filter(|text| text.len() <= MAX_BYTES.min(room));
+    Some(fits.unwrap_or_else(|| TOO_LARGE.to_owned()))
 }
 
-/// The annotation's text for a plan, beside annotations of that many bytes.
-pub(super) fn text(plan: &PodPlan<'_>, annotation_bytes: usize) -> String {
-    let had = |base: &Option<ResourceList>, got: &ResourceList| -> ResourceList {
-        let base = base.iter().flatten();
-        base.filter(|(name, _)| got.contains_key(*name))
-            .map(|(name, amount)| (name.clone(), amount.clone()))
-            .collect()
+/// What the containers have once the plan is carried out.
+fn results(plan: &PodPlan<'_>) -> BTreeMap<String, Resources> {
+    let result = |base: &Option<ResourceList>, planned: &ResourceList| {
+        let mut result = base.clone();
+        if !planned.is_empty() {
+            result.get_or_insert_default().extend(planned.clone());
+        }
+        result
     };
-    let changes: BTreeMap<&str, Change> = plan
-        .containers
-        .iter()
-        .filter(|plan| !plan.requests.is_empty() || !plan.limits.is_empty())
+    let containers = plan.containers.iter();
+    containers
         .map(|plan| {
-            let change = Change {
-                had: Amounts {
-                    requests: had(&plan.base.requests, &plan.requests),
-                    limits: had(&plan.base.limits, &plan.limits),
-                },
-                got: Amounts {
-                    requests: plan.requests.clone(),
-                    limits: plan.limits.clone(),
-                },
+            let resources = Resources {
+                requests: result(&plan.base.requests, &plan.requests),
+                limits: result(&plan.base.limits, &plan.limits),
             };
-            (plan.container.name(), change)
+            (plan.container.name().to_owned(), resources)
         })
-        .collect();
-    let room = MAX_ANNOTATION_BYTES.saturating_sub(annotation_bytes + ANNOTATION.len());
-    serde_json::to_string(&changes)
-        .ok()
-        .filter(|text| text.len() <= MAX_BYTES.min(room))
-        .unwrap_or_else(|| TOO_LARGE.to_owned())
+        .collect()
+}
+
+fn says_the_same(first: &ContainerPlan<'_>, second: &ContainerPlan<'_>) -> bool {
+    let [ours, theirs] =
+        [first, second].map(|plan| plan.reasons.iter().filter(|reason| reason.is_annotated()));
+    first.requests == second.requests && first.limits == second.limits && ours.eq(theirs)
 }

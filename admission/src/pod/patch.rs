@@ -36,9 +36,9 @@ pub(super) fn what_is_new(
 ) -> Vec<Operation> {
     let mut patch = Patch::of(pod, true);
     patch.resources(plan, memory);
-    if matches!(memory, Memory::Kept(_)) || memory::is_needed(plan, input) {
-        let text = memory::text(plan, patch.annotation_bytes);
-        patch.annotate(memory::ANNOTATION, text);
+    match memory::text(plan, input, patch.annotation_bytes) {
+        Some(text) => patch.annotate(memory::ANNOTATION, text),
+        None => patch.take_back(memory::ANNOTATION),
     }
     patch.operations
 }
@@ -69,14 +69,20 @@ impl<'a> Patch<'a> {
 
     fn resources(&mut self, plan: &PodPlan<'_>, memory: &Memory) {
         for container in plan.containers.iter().filter(|plan| !plan.switched_off) {
-            if let Some(original) = boost_annotation(container) {
-                self.annotate(&format!("{CPU_BOOST}{}", container.container.name()), original);
+            let name = container.container.name();
+            let boost = format!("{CPU_BOOST}{name}");
+            match boost_annotation(container) {
+                Some(original) => self.annotate(&boost, original),
+                None if memory.knows(name) => self.take_back(&boost),
+                None => {}
             }
             self.amounts(container);
             self.back(container, memory);
         }
-        if let Some(updates) = updates_annotation(plan) {
-            self.annotate(UPDATES, updates);
+        match updates_annotation(plan) {
+            Some(updates) => self.annotate(UPDATES, updates),
+            None if matches!(memory, Memory::Kept(_)) => self.take_back(UPDATES),
+            None => {}
         }
         let names: Vec<_> = plan.containers.iter().map(|plan| plan.container.name()).collect();
         self.annotate(OBSERVED_CONTAINERS, names.join(", "));
@@ -139,10 +145,23 @@ impl<'a> Patch<'a> {
             return;
         }
         self.annotation_bytes += key.len() + value.len();
-        let key = key.replace('~', "~0").replace('/', "~1");
-        self.operations
-            .push(Operation::set(format!("{ANNOTATIONS}/{key}"), value));
+        self.operations.push(Operation::set(annotation_path(key), value));
     }
+
+    /// Removes an annotation of an earlier call that is not true any more.
+    fn take_back(&mut self, key: &str) {
+        if self
+            .annotations
+            .is_some_and(|annotations| annotations.contains_key(key))
+        {
+            let path = annotation_path(key);
+            self.operations.push(Operation::Remove { path });
+        }
+    }
+}
+
+fn annotation_path(key: &str) -> String {
+    format!("{ANNOTATIONS}/{}", key.replace('~', "~0").replace('/', "~1"))
 }
 
 fn planned<'p>(plan: &'p ContainerPlan<'_>, side: Side) -> &'p ResourceList {

@@ -107,6 +107,11 @@ fn fit_requests(
             {
                 plan.requests.remove(name);
                 plan.limits.remove(name);
+                if resource == Resource::Cpu {
+                    plan.boosted_from = None;
+                    plan.reasons
+                        .retain(|reason| !matches!(reason, Reason::Boosted { .. }));
+                }
                 plan.reasons.push(Reason::LeftToFitPod {
                     resource: name.to_owned(),
                 });

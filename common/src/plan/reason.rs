@@ -97,21 +97,6 @@ impl Reason {
             Self::PodLimitRange { .. } | Self::Boosted { .. } => false,
         }
     }
-
-    /// Whether the number it is about would come out differently if it were computed once more from itself. All others
-    /// are fixed points: bounds hold what is within them, and a proportion is that of its own result.
-    #[must_use]
-    pub fn needs_memory(&self) -> bool {
-        match self {
-            Self::Capped { by, .. } => matches!(by, Cap::LimitRangeMax | Cap::LimitRangeMin),
-            Self::PodLimitRange { .. }
-            | Self::LimitOverflowed(_)
-            | Self::Boosted { .. }
-            | Self::FittedToPod { .. }
-            | Self::LeftToFitPod { .. } => true,
-            Self::LimitNotSet { .. } => false,
-        }
-    }
 }
 
 impl fmt::Display for Reason {
