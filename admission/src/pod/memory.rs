@@ -3,11 +3,11 @@
 //! With `reinvocationPolicy: IfNeeded` the API server asks again when another webhook changed the pod after us. Most plans
 //! can be made again from their own result. Those that cannot (a boost on a boost, a share of a share) write
 //! [`ANNOTATION`]: `{"CONTAINER":{"had":{"requests":{…},"limits":{…}},"got":{…}}}`, where `got` is what was set and `had`
-//! what stood there before. A container whose amounts are still `got` is planned from `had`; one that somebody changed
-//! since is planned as it is. The text takes up at most [`MAX_BYTES`], and never lifts a pod's annotations above what the API
+//! what stood there before. A resource whose request and limit are still `got` is planned from `had`; one that somebody
+//! set since is planned as it is. The text takes up at most [`MAX_BYTES`], and never lifts a pod's annotations above what the API
 //! server allows; where it would, [`TOO_LARGE`] stands there instead and a second call leaves the pod alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use common::{
     gates::Gates,
@@ -77,9 +77,12 @@ impl Memory {
         let mut kept = Kept::default();
         for container in pod.managed(gates) {
             let name = container.name();
-            if let Some(change) = changes.remove(name)
-                && let Some(before) = change.undone(container.spec_resources())
-            {
+            let Some(mut change) = changes.remove(name) else {
+                continue;
+            };
+            change.retain_what_is_so_still(container.spec_resources());
+            if !change.got.is_empty() {
+                let before = change.undone(container.spec_resources());
                 kept.before.insert(name.to_owned(), before);
                 kept.changes.insert(name.to_owned(), change);
             }
@@ -136,29 +139,40 @@ impl Change {
         }
     }
 
-    /// The resources without the change; none if they are not what it made of them.
-    fn undone(&self, now: &Resources) -> Option<Resources> {
-        let mut before = now.clone();
-        for (side, got, had) in [
-            (&mut before.requests, &self.got.requests, &self.had.requests),
-            (&mut before.limits, &self.got.limits, &self.had.limits),
-        ] {
-            if got.is_empty() {
-                continue;
-            }
-            let list = side.as_mut()?;
-            for (name, got) in got {
-                if !list.remove(name)?.same_value(got) {
-                    return None;
+    /// Forgets every resource whose request or limit somebody has set since.
+    fn retain_what_is_so_still(&mut self, now: &Resources) {
+        let is_so = |list: &ResourceList, now: &Option<ResourceList>, name: &str| {
+            let now = now.as_ref().and_then(|now| now.get(name));
+            list.get(name)
+                .is_none_or(|got| now.is_some_and(|now| now.same_value(got)))
+        };
+        let got = &self.got;
+        let names: BTreeSet<String> = got.requests.keys().chain(got.limits.keys()).cloned().collect();
+        for name in names {
+            if !is_so(&self.got.requests, &now.requests, &name)
+                || !is_so(&self.got.limits, &now.limits, &name)
+            {
+                for amounts in [&mut self.had, &mut self.got] {
+                    amounts.requests.remove(&name);
+                    amounts.limits.remove(&name);
                 }
             }
-            list.extend(had.iter().map(|(name, amount)| (name.clone(), amount.clone())));
-            // The API server writes no empty maps: there was none.
-            if list.is_empty() {
-                *side = None;
-            }
         }
-        Some(before)
+    }
+
+    /// The resources without the change.
+    fn undone(&self, now: &Resources) -> Resources {
+        let side = |now: &Option<ResourceList>, got: &ResourceList, had: &ResourceList| {
+            let mut before = now.clone().unwrap_or_default();
+            before.retain(|name, _| !got.contains_key(name));
+            before.extend(had.clone());
+            // The API server writes no empty maps: there was none.
+            Some(before).filter(|before| !before.is_empty())
+        };
+        Resources {
+            requests: side(&now.requests, &self.got.requests, &self.had.requests),
+            limits: side(&now.limits, &self.got.limits, &self.had.limits),
+        }
     }
 }
 
