@@ -3,8 +3,8 @@
 
 use std::{fmt, str::FromStr};
 
-/// One thing VPA does that we do not. The numbers up to 28 are those of the register in `spec/vpa.md` 10; what was found
-/// later goes on from there.
+/// One thing VPA does that we do not. The numbers up to 28 are those of the register in `spec/vpa.md` 10, what was found
+/// later goes on from there; KA is an issue of kubernetes/autoscaler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Quirk {
     /// Q3
@@ -133,7 +133,7 @@ impl Quirk {
             }
             Self::ZeroSampleFreezesPeak => "a first memory sample of 0 bytes keeps the window's peak at 0",
             Self::ActsOnMinimumWithoutSamples => {
-                "the updater acts on the minimum recommended without any sample"
+                "containers without any sample are recommended the bare minimum, and resized to it"
             }
             Self::MatrixLabelsOnly => "pod labels from Prometheus history must be a range vector",
             Self::UnknownOwnerHasNoBudget => {
@@ -309,6 +309,7 @@ mod tests {
             ("Q8,Q10", "Q8,Q10"),
             (" q10 , Q8,, ", "Q8,Q10"),
             ("Q26", "Q26"),
+            ("ka9521", "KA9521"),
         ];
         for (text, printed) in cases {
             let quirks: Quirks = text.parse().unwrap();

@@ -149,3 +149,156 @@ pub fn sampled(history: &History) -> PerResource<bool> {
         memory: !history.memory.is_empty(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{aggregate::HalfLives, histogram::HalfLife};
+    use chrono::{DateTime, Utc};
+    use proptest::prelude::*;
+
+    fn defaults() -> EstimatorConfig {
+        let percentiles = Percentiles {
+            target: 0.9,
+            lower: 0.5,
+            upper: 0.95,
+            confidence_interval: TimeDelta::days(1),
+        };
+        EstimatorConfig {
+            margin: 0.15,
+            pod_min_cpu_millicores: 25.0,
+            pod_min_memory_mb: 250.0,
+            cpu: percentiles,
+            memory: percentiles,
+        }
+    }
+
+    fn history() -> History {
+        let day = HalfLife::new(TimeDelta::days(1)).unwrap();
+        History::new(HalfLives {
+            cpu: day,
+            memory: day,
+        })
+    }
+
+    fn start() -> DateTime<Utc> {
+        "2026-03-01T00:00:00Z".parse().unwrap()
+    }
+
+    #[test]
+    fn a_pods_minimum_is_shared() {
+        for (containers, cpu, memory) in [(0, 25, 262_144_000), (1, 25, 262_144_000), (3, 8, 87_381_333)] {
+            let expected = Minimum {
+                cpu: MilliCpu(cpu),
+                memory: Bytes(memory),
+            };
+            assert_eq!(defaults().minimum(containers), expected);
+        }
+    }
+
+    #[test]
+    fn without_samples_all_is_the_minimum() {
+        let Estimate { cpu, memory } = defaults().estimate(&history(), 1);
+        assert_eq!([cpu.target, cpu.lower, cpu.upper], [MilliCpu(25); 3]);
+        assert_eq!(
+            [memory.target, memory.lower, memory.upper],
+            [Bytes(262_144_000); 3]
+        );
+    }
+
+    #[test]
+    fn one_sample_gives_a_target_and_no_confidence() {
+        let mut history = history();
+        history.add_cpu(MilliCpu(200), start());
+        history.add_peak(Bytes(300_000_000), start());
+        let Estimate { cpu, memory } = defaults().estimate(&history, 1);
+        assert_eq!(
+            [cpu.target.0, cpu.lower.0, cpu.upper.0],
+            [247, 25, 100_000_000_000_000]
+        );
+        assert_eq!(
+            [memory.target.0, memory.lower.0, memory.upper.0],
+            [351_198_544, 262_144_000, 100_000_000_000_000]
+        );
+    }
+
+    #[test]
+    fn confidence_is_time_or_count_whichever_is_less() {
+        let mut history = history();
+        assert_eq!(confidence(&history, TimeDelta::days(1)), 0.0);
+        for minute in 0..=720 {
+            history.add_cpu(MilliCpu(200), start() + TimeDelta::minutes(minute));
+        }
+        assert_eq!(confidence(&history, TimeDelta::days(1)), 0.5);
+        history.samples = 144;
+        assert_eq!(confidence(&history, TimeDelta::days(1)), 0.1);
+    }
+
+    #[test]
+    fn an_oom_is_a_sample_of_memory_alone() {
+        let mut history = history();
+        assert_eq!(
+            sampled(&history),
+            PerResource {
+                cpu: false,
+                memory: false
+            }
+        );
+        history.add_peak(Bytes(1), start());
+        assert_eq!(
+            sampled(&history),
+            PerResource {
+                cpu: false,
+                memory: true
+            }
+        );
+        history.add_cpu(MilliCpu(0), start());
+        assert_eq!(
+            sampled(&history),
+            PerResource {
+                cpu: true,
+                memory: true
+            }
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn bounds_enclose_the_target(
+            samples in prop::collection::vec((0_i64..10_000, 1_i64..2000), 1..100),
+            containers in 1_usize..5,
+        ) {
+            let mut history = history();
+            let mut time = start();
+            for (milli, minutes) in samples {
+                time += TimeDelta::minutes(minutes);
+                history.add_cpu(MilliCpu(milli), time);
+            }
+            let Estimate { cpu, .. } = defaults().estimate(&history, containers);
+            prop_assert!(cpu.lower <= cpu.target && cpu.target <= cpu.upper, "{cpu:?}");
+        }
+
+        /// Whatever a checkpoint said, there is an answer between nothing and the most.
+        #[test]
+        fn any_history_is_answered(
+            value in any::<f64>(),
+            samples in any::<i64>(),
+            first in any::<i64>(),
+            last in any::<i64>(),
+            margin in any::<f64>(),
+            interval in any::<i64>(),
+        ) {
+            let mut history = history();
+            history.cpu.add(value, 1.0, start());
+            history.samples = samples;
+            history.first_sample = Some(DateTime::from_timestamp_nanos(first));
+            history.last_sample = Some(DateTime::from_timestamp_nanos(last));
+            let mut config = EstimatorConfig { margin, ..defaults() };
+            config.cpu.confidence_interval = TimeDelta::nanoseconds(interval);
+            let Estimate { cpu, .. } = config.estimate(&history, 1);
+            for bound in [cpu.target, cpu.lower, cpu.upper] {
+                prop_assert!((25..=200_000_000_000_000).contains(&bound.0), "{cpu:?}");
+            }
+        }
+    }
+}

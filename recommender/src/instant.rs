@@ -2,6 +2,12 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
+/// The year 1, which is where VPA's clock starts and what an absent time means to it.
+pub(crate) const NEVER: DateTime<Utc> = match DateTime::from_timestamp(-62_135_596_800, 0) {
+    Some(time) => time,
+    None => DateTime::UNIX_EPOCH,
+};
+
 /// Nanoseconds since 1970.
 pub(crate) fn nanos(time: DateTime<Utc>) -> i128 {
     i128::from(time.timestamp()) * 1_000_000_000 + i128::from(time.timestamp_subsec_nanos())

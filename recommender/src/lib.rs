@@ -9,6 +9,7 @@ pub mod estimate;
 pub mod histogram;
 mod instant;
 mod num;
+pub mod oom;
 pub mod peaks;
 pub mod policy;
 pub mod postprocess;

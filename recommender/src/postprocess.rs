@@ -93,3 +93,112 @@ fn cap(amount: &mut Option<Quantity>, min: Option<&Quantity>, max: Option<&Quant
         *amount = max;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recommend::{Recommended, to_wire};
+    use serde_json::{Value, json};
+
+    fn amounts(cpu: &str, memory: &str) -> Amounts {
+        Amounts {
+            cpu: Some(cpu.parse().unwrap()),
+            memory: Some(memory.parse().unwrap()),
+        }
+    }
+
+    /// What becomes of a recommendation for container `a`.
+    fn processed(processing: &PostProcessing, annotations: &Value, policy: &Value) -> Value {
+        let recommended = Recommended {
+            target: amounts("1200m", "300Mi"),
+            lower: amounts("600m", "200Mi"),
+            upper: amounts("2500m", "1Gi"),
+            uncapped: amounts("1200m", "300Mi"),
+        };
+        let recommendation = Recommendation::from([("a".into(), recommended)]);
+        let policy = serde_json::from_value(json!({ "containerPolicies": policy })).unwrap();
+        let annotations = serde_json::from_value(annotations.clone()).unwrap();
+        let processed = processing.apply(recommendation, &annotations, &Policies::from(&policy));
+        let wire = to_wire(&processed).container_recommendations.remove(0);
+        json!([
+            wire.lower_bound,
+            wire.target,
+            wire.upper_bound,
+            wire.uncapped_target
+        ])
+    }
+
+    #[test]
+    fn the_policy_bounds_all_but_the_uncapped_target() {
+        let processing = PostProcessing::default();
+        for (policy, expected) in [
+            (
+                json!([{"containerName": "a", "minAllowed": {"cpu": "1"}, "maxAllowed": {"memory": "512Mi"}}]),
+                json!([
+                    {"cpu": "1", "memory": "200Mi"},
+                    {"cpu": "1200m", "memory": "300Mi"},
+                    {"cpu": "2500m", "memory": "512Mi"},
+                    {"cpu": "1200m", "memory": "300Mi"},
+                ]),
+            ),
+            // The maximum wins over the minimum, and a zero bounds nothing.
+            (
+                json!([{
+                    "containerName": "*",
+                    "minAllowed": {"cpu": "4", "memory": "0"},
+                    "maxAllowed": {"cpu": "2", "memory": "0"},
+                }]),
+                json!([
+                    {"cpu": "2", "memory": "200Mi"},
+                    {"cpu": "2", "memory": "300Mi"},
+                    {"cpu": "2", "memory": "1Gi"},
+                    {"cpu": "1200m", "memory": "300Mi"},
+                ]),
+            ),
+        ] {
+            assert_eq!(processed(&processing, &json!({}), &policy), expected, "{policy}");
+        }
+    }
+
+    #[test]
+    fn the_global_maximum_fills_what_the_policy_leaves_open() {
+        let processing = PostProcessing {
+            integer_cpu: false,
+            max_allowed: amounts("1", "256Mi"),
+        };
+        let bounds = |policy: Value| processed(&processing, &json!({}), &policy)[2].clone();
+        assert_eq!(bounds(json!([])), json!({"cpu": "1", "memory": "256Mi"}));
+        let policy = json!([{"containerName": "a", "maxAllowed": {"cpu": "2"}}]);
+        assert_eq!(bounds(policy), json!({"cpu": "2", "memory": "256Mi"}));
+    }
+
+    #[test]
+    fn whole_cores_are_for_those_who_ask() {
+        let processing = PostProcessing {
+            integer_cpu: true,
+            max_allowed: Amounts::default(),
+        };
+        let cpus = |annotations: Value, processing: &PostProcessing| {
+            let lists = processed(processing, &annotations, &json!([]));
+            lists
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|list| list["cpu"].clone())
+                .collect::<Vec<_>>()
+        };
+        let key = "vpa-post-processor.kubernetes.io/a_integerCPU";
+        assert_eq!(cpus(json!({key: "true"}), &processing), ["1", "2", "3", "2"]);
+        for annotations in [json!({key: "True"}), json!({}), json!({"a_integerCPU": "true"})] {
+            assert_eq!(
+                cpus(annotations, &processing),
+                ["600m", "1200m", "2500m", "1200m"]
+            );
+        }
+        let off = PostProcessing::default();
+        assert_eq!(
+            cpus(json!({key: "true"}), &off),
+            ["600m", "1200m", "2500m", "1200m"]
+        );
+    }
+}

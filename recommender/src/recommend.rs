@@ -243,3 +243,170 @@ fn list(amounts: &Amounts) -> ResourceList {
         .map(|(name, amount)| (name.to_owned(), amount.into()))
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{aggregate::HalfLives, estimate::Percentiles, histogram::HalfLife};
+    use chrono::TimeDelta;
+    use serde_json::{Value, json};
+
+    const PLAIN: Rounding = Rounding {
+        cpu_millicores: 1,
+        memory_bytes: 1,
+        humanize_memory: false,
+    };
+
+    fn estimator() -> EstimatorConfig {
+        let percentiles = Percentiles {
+            target: 0.9,
+            lower: 0.5,
+            upper: 0.95,
+            confidence_interval: TimeDelta::days(1),
+        };
+        EstimatorConfig {
+            margin: 0.15,
+            pod_min_cpu_millicores: 25.0,
+            pod_min_memory_mb: 250.0,
+            cpu: percentiles,
+            memory: percentiles,
+        }
+    }
+
+    /// Container `a` with these samples and `b` without any: targets only.
+    fn targets(cpu: bool, memory: bool, policy: &Value, published: &Value, quirks: Quirks) -> Value {
+        let day = HalfLife::new(TimeDelta::days(1)).unwrap();
+        let empty = History::new(HalfLives {
+            cpu: day,
+            memory: day,
+        });
+        let mut history = empty.clone();
+        let time = "2026-03-01T00:00:00Z".parse().unwrap();
+        if cpu {
+            history.add_cpu(MilliCpu(200), time);
+        }
+        if memory {
+            history.add_peak(Bytes(300_000_000), time);
+        }
+        let names: [Name; 2] = ["a".into(), "b".into()];
+        let histories = BTreeMap::from([(&names[0], history), (&names[1], empty)]);
+        let policy = serde_json::from_value(json!({ "containerPolicies": policy })).unwrap();
+        let published = serde_json::from_value(json!({ "containerRecommendations": published })).unwrap();
+        let policies = Policies::from(&policy);
+        let recommendation = recommend(
+            &histories,
+            &policies,
+            Some(&published),
+            &estimator(),
+            PLAIN,
+            quirks,
+        );
+        let containers = to_wire(&recommendation).container_recommendations.into_iter();
+        containers
+            .map(|container| (container.container_name, json!(container.target)))
+            .collect()
+    }
+
+    #[test]
+    fn what_nobody_measured_is_left_out() {
+        let none = Quirks::none();
+        for (cpu, memory, policy, expected) in [
+            (
+                true,
+                true,
+                json!([]),
+                json!({"a": {"cpu": "247m", "memory": "351198544"}}),
+            ),
+            (true, false, json!([]), json!({"a": {"cpu": "247m"}})),
+            (false, true, json!([]), json!({"a": {"memory": "351198544"}})),
+            (false, false, json!([]), json!({})),
+            // A minimum in the policy is wish enough; the pod's minimum is shared with those left out.
+            (
+                true,
+                false,
+                json!([{"containerName": "b", "minAllowed": {"cpu": "5m", "memory": "0"}}]),
+                json!({"a": {"cpu": "247m"}, "b": {"cpu": "12m"}}),
+            ),
+            (
+                true,
+                false,
+                json!([{"containerName": "a", "controlledResources": ["memory"]}]),
+                json!({}),
+            ),
+            (
+                true,
+                false,
+                json!([{"containerName": "a", "controlledResources": []}]),
+                json!({"a": {}}),
+            ),
+        ] {
+            assert_eq!(
+                targets(cpu, memory, &policy, &json!([]), none),
+                expected,
+                "{cpu} {memory} {policy}"
+            );
+        }
+    }
+
+    #[test]
+    fn vpa_recommends_the_minimum_at_once() {
+        let minimum = json!({"cpu": "12m", "memory": "125Mi"});
+        assert_eq!(
+            targets(true, true, &json!([]), &json!([]), Quirks::all()),
+            json!({"a": {"cpu": "247m", "memory": "351198544"}, "b": minimum})
+        );
+    }
+
+    #[test]
+    fn what_was_published_stays_until_there_is_something_better() {
+        let published = json!([
+            {"containerName": "a", "target": {"cpu": "3", "memory": "3Gi"}},
+            {"containerName": "b", "target": {"cpu": "1", "memory": "1Gi"}, "upperBound": {"cpu": "2"}},
+            {"containerName": "gone", "target": {"cpu": "7"}},
+        ]);
+        assert_eq!(
+            targets(true, false, &json!([]), &published, Quirks::none()),
+            json!({"a": {"cpu": "247m", "memory": "3Gi"}, "b": {"cpu": "1", "memory": "1Gi"}})
+        );
+        let memory_only = json!([{"containerName": "b", "controlledResources": ["memory"]}]);
+        assert_eq!(
+            targets(true, true, &memory_only, &published, Quirks::none()),
+            json!({"a": {"cpu": "247m", "memory": "351198544"}, "b": {"memory": "1Gi"}})
+        );
+    }
+
+    #[test]
+    fn amounts_are_rounded_up() {
+        for (value, factor, expected) in [
+            (671, 1, 671),
+            (671, 50, 700),
+            (700, 50, 700),
+            (0, 50, 0),
+            (671, 0, 671),
+            (671, -5, 671),
+            (i64::MAX, 2, i64::MAX),
+        ] {
+            assert_eq!(round_up(value, factor), expected, "{value} {factor}");
+        }
+    }
+
+    #[test]
+    fn memory_for_people_has_two_decimals() {
+        let humane = Rounding {
+            humanize_memory: true,
+            ..PLAIN
+        };
+        for (bytes, expected) in [
+            (587_804_717, "587800248320m"),
+            (262_144_000, "250Mi"),
+            (1000, "1k"),
+            (1024, "1Ki"),
+        ] {
+            assert_eq!(
+                humane.memory(Bytes(bytes)).canonical().to_string(),
+                expected,
+                "{bytes}"
+            );
+        }
+    }
+}

@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use common::{gates::Gates, quirks::Quirks};
 use serde_json::Value;
 
-use super::{admission, capping, compare, expr, histogram, policy, quantity, recommendation, sidecar};
+use super::{admission, capping, compare, expr, histogram, oom, policy, quantity, recommendation, sidecar};
 
 /// What every family's code is told besides the input.
 #[derive(Clone, Debug)]
@@ -69,7 +69,10 @@ pub static FAMILIES: [Family; 12] = [
         ..unbuilt("quantity", sidecar::nowhere)
     },
     unbuilt("updater-loop", sidecar::in_pods),
-    unbuilt("oom", sidecar::in_pods),
+    Family {
+        answer: Some(oom::answer),
+        ..unbuilt("oom", sidecar::in_pods)
+    },
 ];
 
 /// The family of that name.

@@ -10,6 +10,7 @@ pub mod family;
 mod file;
 mod generator;
 mod histogram;
+mod oom;
 mod policy;
 mod quantity;
 mod recommendation;

@@ -22,8 +22,11 @@ pub const ANNOTATION: &str = "outrigger/open-windows";
 /// The most bytes of it: half of what all annotations of an object may have.
 const MAX_BYTES: usize = 128 * 1024;
 
-/// What one window takes besides the name of its pod, at most.
-const WINDOW_BYTES: usize = 72;
+/// What an entry takes besides its pod and its numbers: quotes, colon, comma.
+const ENTRY_BYTES: usize = 4;
+
+/// What the rest takes: the names of the two parts, and braces.
+const FRAME_BYTES: usize = 64;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -58,7 +61,7 @@ pub fn annotate<N: AsRef<str>>(
     let peaks = written
         .filter(|_| !parts.is_empty())
         .map(|of| WirePeaks { of, parts });
-    let room = MAX_BYTES.saturating_sub(serde_json::to_string(&peaks).ok()?.len());
+    let room = MAX_BYTES.saturating_sub(FRAME_BYTES + serde_json::to_string(&peaks).ok()?.len());
 
     // Where there are more pods than room the highest peaks are kept: the target is a high percentile.
     let mut highest: Vec<(&str, &Window)> = windows
@@ -66,13 +69,16 @@ pub fn annotate<N: AsRef<str>>(
         .map(|(pod, window)| (pod.as_ref(), window))
         .collect();
     highest.sort_by_key(|(_, window)| std::cmp::Reverse(window.peak()));
-    let windows = highest
-        .into_iter()
-        .scan(0, |used, (pod, window)| {
-            *used += pod.len() + WINDOW_BYTES;
-            (*used <= room).then(|| (pod.to_owned(), numbers(window)))
-        })
-        .collect();
+    let entries = highest.into_iter().filter_map(|(pod, window)| {
+        let numbers = numbers(window);
+        let bytes = ENTRY_BYTES + pod.len() + serde_json::to_string(&numbers).ok()?.len();
+        Some((bytes, pod.to_owned(), numbers))
+    });
+    let fitting = entries.scan(0, |used, (bytes, pod, numbers)| {
+        *used += bytes;
+        (*used <= room).then_some((pod, numbers))
+    });
+    let windows = fitting.collect();
 
     let annotation = Annotation { windows, peaks };
     (annotation != Annotation::default())

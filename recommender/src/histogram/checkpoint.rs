@@ -1,8 +1,8 @@
 //! A histogram as a checkpoint carries it: whole parts of ten thousand of the largest bucket, and the total
 //! (`spec/vpa.md` 2.6). What was lost in the rounding stays lost; the total does not change.
 
-use super::{BUCKETS, HalfLife, Histogram, NEVER, Resource, buckets::LAST, plain::sum};
-use crate::num;
+use super::{BUCKETS, HalfLife, Histogram, Resource, buckets::LAST, plain::sum};
+use crate::{instant::NEVER, num};
 use chrono::{DateTime, Utc};
 use std::collections::BTreeMap;
 

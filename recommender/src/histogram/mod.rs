@@ -14,7 +14,7 @@ pub use checkpoint::{Saved, SavedError};
 pub(crate) use power::powi;
 
 use crate::{
-    instant::{at, nanos, since},
+    instant::{NEVER, at, nanos, since},
     num,
 };
 use chrono::{DateTime, TimeDelta, Utc};
@@ -59,12 +59,6 @@ pub struct Part {
     /// The weight.
     pub weight: f64,
 }
-
-/// The year 1, which is where VPA's clock starts.
-const NEVER: DateTime<Utc> = match DateTime::from_timestamp(-62_135_596_800, 0) {
-    Some(time) => time,
-    None => DateTime::UNIX_EPOCH,
-};
 
 impl Histogram {
     /// A histogram without samples.
