@@ -1,5 +1,5 @@
 //! When the parts of a memory histogram were seen, so that what is older than the aggregation window can be taken
-//! out of it again (kubernetes/autoscaler#10255). At most nine slots of time, whatever the window.
+//! out of it again (kubernetes/autoscaler#10255). About eight slots of time, whatever the window.
 
 use crate::{
     aggregate::Settings,

@@ -148,3 +148,87 @@ fn thousandths(quantity: &common::api::k8s::Quantity) -> Option<f64> {
     let quantity = Quantity::try_from(quantity).ok()?;
     Some(num::float(quantity.milli()?) / 1000.0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{aggregate::HalfLives, histogram::HalfLife};
+    use common::quirks::Quirks;
+    use serde_json::{Value, json};
+
+    fn policies(policies: &Value) -> Policies {
+        let policy = serde_json::from_value(json!({ "containerPolicies": policies })).unwrap();
+        Policies::from(&policy)
+    }
+
+    fn config() -> ModelConfig {
+        let day = HalfLife::new(TimeDelta::days(1)).unwrap();
+        ModelConfig {
+            half_lives: HalfLives {
+                cpu: day,
+                memory: day,
+            },
+            settings: Settings {
+                interval: TimeDelta::days(1),
+                interval_count: 8,
+                oom_ratio: 1.2,
+                oom_min_bump: 1e8,
+                memory_cap: None,
+            },
+            per_vpa_settings: true,
+            native_sidecars: false,
+            quirks: Quirks::none(),
+        }
+    }
+
+    #[test]
+    fn the_first_by_name_wins_and_the_last_for_all_others() {
+        let policies = policies(&json!([
+            {"containerName": "*", "mode": "Auto"},
+            {"containerName": "a", "mode": "Off"},
+            {"containerName": "a", "mode": "Auto"},
+            {"containerName": "*", "mode": "Off", "controlledResources": ["memory", "gpu"]},
+        ]));
+        assert!(policies.is_off("a") && policies.is_off("b"));
+        assert_eq!(policies.controlled("a"), BOTH);
+        assert_eq!(
+            policies.controlled("b"),
+            PerResource {
+                cpu: false,
+                memory: true
+            }
+        );
+        assert!(!Policies::default().is_off("a"));
+    }
+
+    #[test]
+    fn settings_are_read_in_thousandths() {
+        let policies = policies(&json!([{
+            "containerName": "a",
+            "oomBumpUpRatio": "1500m",
+            "oomMinBumpUp": "2Mi",
+            "memoryAggregationIntervalSeconds": 600,
+            "memoryAggregationIntervalCount": 3,
+            "maxAllowed": {"memory": "1Gi"},
+        }]));
+        let config = config();
+        let expected = Settings {
+            interval: TimeDelta::minutes(10),
+            interval_count: 3,
+            oom_ratio: 1.5,
+            oom_min_bump: 2_097_152.0,
+            memory_cap: Some(Bytes(1 << 30)),
+        };
+        assert_eq!(policies.settings("a", config.settings, &config), expected);
+        assert_eq!(policies.settings("b", expected, &config), config.settings);
+        let gate_off = ModelConfig {
+            per_vpa_settings: false,
+            ..config
+        };
+        let capped = Settings {
+            memory_cap: Some(Bytes(1 << 30)),
+            ..config.settings
+        };
+        assert_eq!(policies.settings("a", config.settings, &gate_off), capped);
+    }
+}

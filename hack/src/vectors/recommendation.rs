@@ -220,7 +220,7 @@ impl<'a> Run<'a> {
         }
         for (index, pod) in input.pods.iter().enumerate() {
             if !pod.late {
-                self.upsert_pod(index, &pod.labels, pod.phase)?;
+                self.upsert_pod(index, &pod.labels, pod.phase, false)?;
             }
         }
         for (index, event) in input.events.iter().enumerate() {
@@ -245,6 +245,7 @@ impl<'a> Run<'a> {
         index: usize,
         labels: &BTreeMap<String, String>,
         phase: Phase,
+        relabelled: bool,
     ) -> anyhow::Result<()> {
         let pod = self.input.pods.get(index).context("no such pod")?;
         let containers = pod.containers.iter().map(|container| (container, Place::Regular));
@@ -252,8 +253,11 @@ impl<'a> Run<'a> {
             let native = container.restart_policy.as_deref() == Some("Always");
             (container, if native { Place::NativeSidecar } else { Place::Init })
         });
+        // Labels of a pod that is not there make it known without any container.
+        let known = self.live.contains(&index) || !relabelled;
         let containers: Vec<_> = containers
             .chain(init)
+            .filter(|_| known)
             .map(|(container, place)| ContainerUpdate {
                 name: &container.name,
                 place,
@@ -268,7 +272,9 @@ impl<'a> Run<'a> {
         };
         // An aggregate without samples is as old as the generator, which ran later than all that happens here.
         self.cluster.upsert_pod(&update, DateTime::<Utc>::MAX_UTC);
-        self.live.insert(index);
+        if known {
+            self.live.insert(index);
+        }
         Ok(())
     }
 
@@ -281,13 +287,13 @@ impl<'a> Run<'a> {
             "gen" => self.generate(index, event)?,
             "addpod" => {
                 let pod = pod()?;
-                self.upsert_pod(event.p, &pod.labels, pod.phase)?;
+                self.upsert_pod(event.p, &pod.labels, pod.phase, false)?;
             }
             "delpod" => {
                 self.cluster.remove_pod(NAMESPACE, &pod()?.name, time(event.t));
                 self.live.remove(&event.p);
             }
-            "labels" => self.upsert_pod(event.p, &event.labels, event.phase)?,
+            "labels" => self.upsert_pod(event.p, &event.labels, event.phase, true)?,
             "policy" => {
                 self.policy.clone_from(&event.resource_policy);
                 self.upsert_vpa()?;

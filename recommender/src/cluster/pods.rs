@@ -159,7 +159,7 @@ impl Cluster {
             {
                 if let Some(set) = content.sets.get(pod.set) {
                     each_vpa(&mut content.vpas, set, |vpa| {
-                        vpa.touch(&container.name, now, false)
+                        vpa.touch(&container.name, now, false);
                     });
                 }
             }

@@ -50,14 +50,14 @@ pub(crate) const fn powi(base: f64, n: i32) -> f64 {
 /// `2^x`.
 #[must_use]
 pub(crate) fn exp2(x: f64) -> f64 {
-    const LN2_HIGH: f64 = 6.931_471_803_691_238_164_90e-01;
-    const LN2_LOW: f64 = 1.908_214_929_270_587_700_02e-10;
+    const LN2_HIGH: f64 = 6.931_471_803_691_238e-1;
+    const LN2_LOW: f64 = 1.908_214_929_270_587_7e-10;
     const P: [f64; 5] = [
-        1.666_666_666_666_666_574_15e-01,
-        -2.777_777_777_701_559_338_42e-03,
-        6.613_756_321_437_934_361_17e-05,
-        -1.653_390_220_546_525_153_90e-06,
-        4.138_136_797_057_238_460_39e-08,
+        1.666_666_666_666_666_6e-1,
+        -2.777_777_777_701_559_3e-3,
+        6.613_756_321_437_934e-5,
+        -1.653_390_220_546_525_2e-6,
+        4.138_136_797_057_238_5e-8,
     ];
     if x.is_nan() {
         return x;
@@ -111,11 +111,6 @@ const fn join(mantissa: f64, exponent: i32) -> f64 {
 const TWO_52: f64 = 4_503_599_627_370_496.0;
 const EXPONENT_MASK: u64 = 0x7ff << 52;
 
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    reason = "eleven bits fit"
-)]
 const fn biased(bits: u64) -> i32 {
     (bits >> 52 & 0x7ff) as i32
 }

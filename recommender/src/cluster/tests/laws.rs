@@ -47,7 +47,7 @@ proptest! {
             "memoryAggregationIntervalCount": count,
         }]);
         let mut story = Story::empty(config(quirks));
-        story.vpa("v", "app=x", policies(policy));
+        story.vpa("v", "app=x", policies(&policy));
         story.pod("p0", "app=x", &["a"]);
         for (usage, time, told) in samples {
             let _ = story.cluster.add_sample(("ns", "p0", "a"), usage, time, told);

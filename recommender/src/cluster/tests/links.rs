@@ -122,7 +122,7 @@ fn only_what_changed_is_looked_at_again() {
     story.vpa(
         "w",
         "app=y",
-        policies(json!([{"containerName": "a", "mode": "Off"}])),
+        policies(&json!([{"containerName": "a", "mode": "Off"}])),
     );
     assert_eq!(story.cluster.take_stale().len(), 1);
 }
@@ -133,7 +133,7 @@ fn settings_follow_the_policy() {
         let mut story = Story::new(config(quirks));
         story.pod("p0", "app=x", &["a"]);
         let hourly = json!([{"containerName": "*", "memoryAggregationIntervalSeconds": 3600}]);
-        story.vpa("v", "app=x", policies(hourly));
+        story.vpa("v", "app=x", policies(&hourly));
         story.vpa("v", "app=x", Policies::default());
         story.memory("p0", MIB, 0).unwrap();
         assert_eq!(story.window("p0").unwrap().end, at(60 * hours), "Q6: {quirks}");

@@ -48,7 +48,7 @@ fn labels(text: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-fn policies(json: serde_json::Value) -> Policies {
+fn policies(json: &serde_json::Value) -> Policies {
     Policies::from(&serde_json::from_value(json!({ "containerPolicies": json })).unwrap())
 }
 
@@ -142,8 +142,8 @@ impl Story {
     }
 }
 
-/// The memory peaks of a history as whole ones, by bucket: each counts one at the end of its window, and half of that a
-/// day later. `ends` are the ends of the windows that peaks are looked for in, youngest first.
+/// The memory peaks of a history by bucket, as they weigh at a time: each counts one at the end of its window, and half
+/// of that a day later.
 fn memory_weights(history: &History, minutes: i64) -> Vec<(u8, f64)> {
     let parts = history.memory.parts(at(minutes));
     parts

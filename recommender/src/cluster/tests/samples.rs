@@ -143,7 +143,7 @@ fn ooms_at_the_cap_do_not_run_away() {
         story.vpa(
             "v",
             "app=x",
-            policies(json!([{"containerName": "a", "maxAllowed": {"memory": "1Gi"}}])),
+            policies(&json!([{"containerName": "a", "maxAllowed": {"memory": "1Gi"}}])),
         );
         story.pod("p0", "app=x", &["a"]);
         for day in 0..20 {
@@ -161,7 +161,7 @@ fn ooms_at_the_cap_do_not_run_away() {
     story.vpa(
         "v",
         "app=x",
-        policies(json!([{"containerName": "a", "maxAllowed": {"memory": "1Gi"}}])),
+        policies(&json!([{"containerName": "a", "maxAllowed": {"memory": "1Gi"}}])),
     );
     story.pod("p0", "app=x", &["a"]);
     story.memory("p0", 2048 * MIB, 5).unwrap();
@@ -189,7 +189,7 @@ fn the_global_cap_bounds_ooms_where_the_policy_does_not_say() {
         ),
     ] {
         let mut story = Story::empty(config);
-        story.vpa("v", "app=x", policies(policy.clone()));
+        story.vpa("v", "app=x", policies(&policy));
         story.pod("p0", "app=x", &["a"]);
         story.oom("p0", 500 * MIB, 10).unwrap();
         assert_eq!(story.window("p0").unwrap().peak(), Bytes(expected), "{policy}");
