@@ -45,6 +45,12 @@ impl Settings {
     pub fn window(&self) -> TimeDelta {
         instant::times(self.interval, self.interval_count)
     }
+
+    /// How far back memory peaks count: the youngest always does.
+    #[must_use]
+    pub fn memory_window(&self) -> TimeDelta {
+        self.window().max(TimeDelta::nanoseconds(1))
+    }
 }
 
 /// What is known of the usage of a container.
@@ -156,7 +162,7 @@ impl Aggregate {
         if forget {
             self.peaks
                 .add(peak, end, settings, self.history.memory.half_life());
-            for old in self.peaks.expire(settings.window()) {
+            for old in self.peaks.expire(settings.memory_window()) {
                 self.history.memory.forget(&old);
             }
         }

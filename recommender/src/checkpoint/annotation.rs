@@ -87,25 +87,24 @@ pub fn annotate<N: AsRef<str>>(
 }
 
 impl Annotation {
-    /// Reads what makes sense: a window ends no later than one interval from now, and a part was seen no later.
+    /// Reads what makes sense: a window ends no later than one interval from now, and so does a slot, which is not
+    /// longer than the whole aggregation window.
     pub(super) fn read(text: &str, settings: &Settings, now: DateTime<Utc>) -> Self {
         let mut annotation: Self = serde_json::from_str(text).unwrap_or_default();
-        let longest = settings.interval.max(TimeDelta::days(1));
-        // A part's slot may be several intervals long.
-        let (last_end, last_slot) = (
-            instant::plus(now, longest),
-            instant::plus(now, instant::times(longest, 2)),
-        );
+        let interval = settings.interval.max(TimeDelta::days(1));
+        let last_end = instant::plus(now, interval);
+        let last_slot = instant::plus(last_end, interval.max(settings.window()));
         annotation
             .windows
             .retain(|_, numbers| window(numbers).is_some_and(|window| window.end <= last_end));
         if let Some(peaks) = &mut annotation.peaks {
-            let sound = |part: &(i64, u8, f64)| {
-                let time = DateTime::from_timestamp(part.0, 0);
-                let in_time = time.is_some_and(|time| time <= last_slot.max(slot_limit(settings, now)));
-                in_time && part.1 < BUCKETS && part.2.is_finite() && part.2 > 0.0
-            };
-            peaks.parts.retain(sound);
+            peaks.parts.retain(|(seconds, bucket, weight)| {
+                let time = DateTime::from_timestamp(*seconds, 0);
+                time.is_some_and(|time| time <= last_slot)
+                    && *bucket < BUCKETS
+                    && weight.is_finite()
+                    && *weight > 0.0
+            });
         }
         annotation
     }
@@ -130,10 +129,6 @@ impl Annotation {
         };
         (peaks.of == written).then(|| peaks.parts.iter().filter_map(part).collect())
     }
-}
-
-fn slot_limit(settings: &Settings, now: DateTime<Utc>) -> DateTime<Utc> {
-    instant::plus(now, settings.window())
 }
 
 fn numbers(window: &Window) -> Vec<i64> {

@@ -73,6 +73,9 @@ impl Namespace {
                 self.release(id);
             }
         }
+        for vpa in self.vpas.values_mut() {
+            vpa.forget_unused();
+        }
         self.pods.shrink_to_fit();
         self.sets.shrink();
     }

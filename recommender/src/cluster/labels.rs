@@ -34,11 +34,9 @@ impl LabelSet {
 
     fn matches(&self, selector: &Selector) -> bool {
         selector.matches(|key| {
-            let value = |label: &'_ Name| -> Option<usize> {
-                label.strip_prefix(key)?.starts_with('=').then_some(key.len() + 1)
-            };
-            let found = self.labels.iter().find_map(|label| Some((label, value(label)?)));
-            found.and_then(|(label, at)| label.get(at..))
+            self.labels
+                .iter()
+                .find_map(|label| label.strip_prefix(key)?.strip_prefix('='))
         })
     }
 }

@@ -169,6 +169,8 @@ impl Cluster {
     /// Begins a container's history with its checkpoint, and the windows that were open when it was written. Pods
     /// may come before or after it. Says whether the VPA is there to take it.
     ///
+    /// Once for each container, before its first sample: what we have seen ourselves is in our own checkpoints too.
+    ///
     /// # Errors
     /// When the checkpoint cannot be read; nothing has changed then.
     pub fn load_checkpoint(
@@ -229,20 +231,20 @@ impl Cluster {
     }
 
     /// A checkpoint is about to be written as it is now: what it should contain, and the mark to put back if that
-    /// fails.
+    /// fails. Nothing if there is nothing known of the container any more, or nothing that is ours to write.
     pub fn take_checkpoint(
         &mut self,
         id: (&str, &str),
         container: &str,
         now: DateTime<Utc>,
     ) -> Option<(Checkpoint, Option<Dirty>)> {
-        let checkpoint = self.vpa(id.0, id.1)?.checkpoint(container, now)?;
+        let checkpoint = self.vpa(id.0, id.1)?.checkpoint(container, now);
         let vpa = self.namespaces.get_mut(id.0)?.vpas.get_mut(id.1)?;
         let mark = vpa
             .containers
             .get_mut(container)
             .and_then(|record| record.dirty.take());
-        Some((checkpoint, mark))
+        Some((checkpoint?, mark))
     }
 
     /// A checkpoint could not be written: it still is not up to date.

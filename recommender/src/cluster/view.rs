@@ -14,7 +14,7 @@ use crate::{
     policy::Policies,
     window::Window,
 };
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use common::{api::checkpoint::VerticalPodAutoscalerCheckpointStatus, quirks::Quirk};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -198,8 +198,8 @@ impl<'a> VpaView<'a> {
             .vpa
             .policies
             .settings(container, self.config.settings, self.config)
-            .window();
-        Some(instant::minus(newest, window.max(TimeDelta::zero())))
+            .memory_window();
+        Some(instant::minus(newest, window))
     }
 
     fn peak_sources(&self, container: &str) -> impl Iterator<Item = &'a Peaks> {

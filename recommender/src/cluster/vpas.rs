@@ -112,6 +112,13 @@ impl Vpa {
         }
     }
 
+    /// Drops the records that say nothing.
+    pub(crate) fn forget_unused(&mut self) {
+        self.containers.retain(|_, record| {
+            record.initial.is_some() || !record.pending.is_empty() || record.dirty.is_some()
+        });
+    }
+
     /// The containers whose checkpoints should be written by now.
     pub(crate) fn due<'a>(
         &'a self,
