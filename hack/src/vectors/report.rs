@@ -224,7 +224,7 @@ mod tests {
              1 stricter:\n  expr/fixed-1: 1K: not a number\n\
              different on purpose:\n  \
              Q8: 1 cases (VPA: a first memory sample of 0 bytes keeps the window's peak at 0)\n  \
-             Q10: 1 cases (VPA: the updater acts on the minimum recommended without any sample)\n\
+             Q10: 1 cases (VPA: containers without any sample are recommended the bare minimum, and resized to it)\n\
              3 passed, 2 failed, 2 skipped\n"
         );
     }
