@@ -3,6 +3,7 @@
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use common::api::k8s::StatusDetails;
+pub use common::patch::{Operation, Value};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
@@ -162,62 +163,6 @@ pub struct Status {
 /// An empty object.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct NoMetadata {}
-
-/// One operation of a JSON patch (RFC 6902).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "op", rename_all = "lowercase")]
-pub enum Operation {
-    /// Sets a value, whether there was one or not.
-    Add {
-        /// Where.
-        path: String,
-        /// What.
-        value: Value,
-    },
-    /// Takes a value away that is there.
-    Remove {
-        /// Where.
-        path: String,
-    },
-}
-
-/// What patches of ours set.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(untagged)]
-pub enum Value {
-    /// A text.
-    Text(String),
-    /// An object with these members, or none.
-    Object(std::collections::BTreeMap<&'static str, &'static str>),
-}
-
-impl Operation {
-    /// Sets a text.
-    #[must_use]
-    pub fn set(path: String, text: impl Into<String>) -> Self {
-        Self::Add {
-            path,
-            value: Value::Text(text.into()),
-        }
-    }
-
-    /// Makes room for what is set in it.
-    #[must_use]
-    pub fn make(path: String) -> Self {
-        Self::Add {
-            path,
-            value: Value::Object([].into()),
-        }
-    }
-
-    /// Where.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        match self {
-            Self::Add { path, .. } | Self::Remove { path } => path,
-        }
-    }
-}
 
 /// The patch and its type go together, or not at all.
 fn encoded<S: Serializer>(patch: &Vec<Operation>, serializer: S) -> Result<S::Ok, S::Error> {

@@ -7,6 +7,7 @@ pub mod daemon;
 pub mod formula;
 pub mod gates;
 pub mod kube;
+pub mod patch;
 pub mod plan;
 pub mod pod;
 pub mod quantity;

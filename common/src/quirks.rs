@@ -33,6 +33,8 @@ pub enum Quirk {
     BoostedPodFreesGroup,
     /// Q20
     BoostWritesZeroRequest,
+    /// Q21
+    ObservedNeedsSpace,
     /// Q22
     NamedPodKeepsNoNamespace,
     /// Q26
@@ -55,11 +57,21 @@ pub enum Quirk {
     PodLimitRangeScalesNothing,
     /// Q32
     BoostForgetsDefaultLimit,
+    /// Q33
+    FirstResizeConditionHidesOthers,
+    /// Q34
+    ActsWithoutChange,
+    /// Q35
+    SendsHopelessResizes,
+    /// Q36
+    RestartsBelowMinReplicas,
+    /// Q37
+    UnboostsAllAtOnce,
 }
 
 impl Quirk {
     /// Every quirk, by number.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 30] = [
         Self::LaxPrometheusAuth,
         Self::MissingVpaStopsWorker,
         Self::ScaleCachedForever,
@@ -73,6 +85,7 @@ impl Quirk {
         Self::WebhookIgnoresNamespace,
         Self::BoostedPodFreesGroup,
         Self::BoostWritesZeroRequest,
+        Self::ObservedNeedsSpace,
         Self::NamedPodKeepsNoNamespace,
         Self::LeaseBlocksResizes,
         Self::OomBumpIgnoresCap,
@@ -84,6 +97,11 @@ impl Quirk {
         Self::AdmissionReadsStatus,
         Self::PodLimitRangeScalesNothing,
         Self::BoostForgetsDefaultLimit,
+        Self::FirstResizeConditionHidesOthers,
+        Self::ActsWithoutChange,
+        Self::SendsHopelessResizes,
+        Self::RestartsBelowMinReplicas,
+        Self::UnboostsAllAtOnce,
     ];
 
     /// The name on the command line.
@@ -103,6 +121,7 @@ impl Quirk {
             Self::WebhookIgnoresNamespace => "Q15",
             Self::BoostedPodFreesGroup => "Q18",
             Self::BoostWritesZeroRequest => "Q20",
+            Self::ObservedNeedsSpace => "Q21",
             Self::NamedPodKeepsNoNamespace => "Q22",
             Self::LeaseBlocksResizes => "Q26",
             Self::OomBumpIgnoresCap => "KA9521",
@@ -114,6 +133,11 @@ impl Quirk {
             Self::AdmissionReadsStatus => "Q30",
             Self::PodLimitRangeScalesNothing => "Q31",
             Self::BoostForgetsDefaultLimit => "Q32",
+            Self::FirstResizeConditionHidesOthers => "Q33",
+            Self::ActsWithoutChange => "Q34",
+            Self::SendsHopelessResizes => "Q35",
+            Self::RestartsBelowMinReplicas => "Q36",
+            Self::UnboostsAllAtOnce => "Q37",
         }
     }
 
@@ -150,6 +174,9 @@ impl Quirk {
             Self::BoostWritesZeroRequest => {
                 "a factor boost on a container without CPU request writes request 0"
             }
+            Self::ObservedNeedsSpace => {
+                "names in vpaObservedContainers without a space behind the comma switch the filter off"
+            }
             Self::NamedPodKeepsNoNamespace => {
                 "a named pod does not get its namespace from the admission request"
             }
@@ -176,6 +203,19 @@ impl Quirk {
             }
             Self::BoostForgetsDefaultLimit => {
                 "a boosted request exceeds the limit that a LimitRange's default gave"
+            }
+            Self::FirstResizeConditionHidesOthers => {
+                "a resize condition that is not True hides the one behind it"
+            }
+            Self::ActsWithoutChange => "pods are resized and evicted for resources that they have already",
+            Self::SendsHopelessResizes => {
+                "a resize that would change the QoS class is sent, to be refused by the API server"
+            }
+            Self::RestartsBelowMinReplicas => {
+                "a group below minReplicas that resizes may pass by is resized even if containers restart"
+            }
+            Self::UnboostsAllAtOnce => {
+                "startup boosts of a group end at once, whatever its disruption budget"
             }
         }
     }

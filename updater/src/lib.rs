@@ -1,7 +1,22 @@
 //! Brings running pods to the resources they should have, by resize in place or by eviction.
 
 mod args;
+pub mod decide;
+pub mod eligible;
+pub mod group;
+pub mod hopeless;
+pub mod inplace;
+pub mod memory;
+mod num;
+pub mod observed;
+pub mod priority;
+pub mod reason;
+pub mod requirements;
+pub mod resize;
 mod run;
+pub mod settings;
+pub mod unboost;
+pub mod vpa;
 
 pub use args::Args;
 pub use run::{Config, run};

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use common::{
+    patch::set_amounts,
     plan::{ContainerPlan, PlanInput, PodPlan},
     pod::{Pod, ResourceList, Resources, Side},
     quantity::Quantity,
@@ -108,19 +109,9 @@ impl<'a> Patch<'a> {
                 .filter(move |(name, amount)| !only_new || differs(name, amount))
                 .collect::<Vec<_>>()
         });
-        // VPA makes the map of a container without resources whether something comes into it or not.
-        if has_neither(present) && (!only_new || to_set.iter().any(|amounts| !amounts.is_empty())) {
-            self.operations.push(Operation::make(container.resources_path()));
-        }
-        for ((side, _), to_set) in BOTH_SIDES.into_iter().zip(to_set) {
-            if amounts(present, side).is_none() && !to_set.is_empty() {
-                self.operations.push(Operation::make(container.side_path(side)));
-            }
-            for (name, amount) in to_set {
-                let path = container.resource_path(side, name);
-                self.operations.push(Operation::set(path, amount.to_string()));
-            }
-        }
+        let [requests, limits] = to_set;
+        self.operations
+            .extend(set_amounts(container, present, requests, limits, !only_new));
     }
 
     /// What an earlier call set, and this one does not, is again what it was.

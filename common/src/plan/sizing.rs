@@ -1,6 +1,8 @@
 //! A VPA as the plan reads it: every quantity parsed once, when the object comes in, and not for every pod.
 //! A quantity that cannot be read is as good as absent; the webhook and the schema refuse it before it is stored.
 
+use chrono::TimeDelta;
+
 use crate::{
     api::{
         k8s,
@@ -23,6 +25,7 @@ pub struct Sizing {
     has_policy: bool,
     policies: Vec<Policy>,
     boost: Option<CpuBoost>,
+    boost_seconds: Option<i32>,
     /// What the status recommends; none if it has no recommendation yet.
     pub recommendation: Option<Vec<Recommended>>,
 }
@@ -51,6 +54,7 @@ pub(super) struct Policy {
     pub(super) min_allowed: ResourceList,
     pub(super) max_allowed: ResourceList,
     boost: OwnBoost,
+    boost_seconds: Option<i32>,
 }
 
 /// A container's own word on the boost.
@@ -87,6 +91,7 @@ impl From<&VerticalPodAutoscaler> for Sizing {
                 .map(Policy::from)
                 .collect(),
             boost: vpa.spec.startup_boost.as_ref().and_then(cpu_boost),
+            boost_seconds: vpa.spec.startup_boost.as_ref().and_then(boost_seconds),
             recommendation: recommendation.map(|recommendation| {
                 let containers = recommendation.container_recommendations.iter();
                 containers
@@ -108,6 +113,30 @@ impl Sizing {
     #[must_use]
     pub fn is_off(&self) -> bool {
         self.mode == UpdateMode::Off
+    }
+
+    /// The same for pods that have started: nobody is boosted.
+    #[must_use]
+    pub fn without_boost(mut self) -> Self {
+        self.boost = None;
+        for policy in &mut self.policies {
+            policy.boost = OwnBoost::Nothing;
+        }
+        self
+    }
+
+    /// Whether the policy for a container says that it is not sized.
+    #[must_use]
+    pub fn switches_off(&self, container: &str) -> bool {
+        self.policy(container).is_some_and(|policy| policy.off)
+    }
+
+    /// How long after a pod is ready a container keeps its boost: by its own policy, otherwise by the pod's.
+    #[must_use]
+    pub fn boost_duration(&self, container: &str) -> TimeDelta {
+        let own = self.policy(container).and_then(|policy| policy.boost_seconds);
+        let seconds = own.or(self.boost_seconds).unwrap_or_default();
+        TimeDelta::seconds(seconds.into())
     }
 
     /// What there is to hold within bounds: nothing at all only without both a recommendation and a policy.
@@ -150,6 +179,7 @@ impl From<&ContainerResourcePolicy> for Policy {
                 None => OwnBoost::Inherited,
                 Some(boost) => cpu_boost(boost).map_or(OwnBoost::Nothing, OwnBoost::Cpu),
             },
+            boost_seconds: policy.startup_boost.as_ref().and_then(boost_seconds),
         }
     }
 }
@@ -166,6 +196,10 @@ fn cpu_boost(boost: &StartupBoost) -> Option<CpuBoost> {
         StartupBoostType::Quantity => Some(CpuBoost::Plus(Quantity::try_from(quantity.as_ref()?).ok()?)),
         StartupBoostType::Other(_) => None,
     }
+}
+
+fn boost_seconds(boost: &StartupBoost) -> Option<i32> {
+    boost.cpu.as_ref()?.duration_seconds
 }
 
 /// A map that is absent and one that is empty are one on the wire.

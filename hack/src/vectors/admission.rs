@@ -43,7 +43,7 @@ struct Input {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct ScaleInput {
+pub(super) struct ScaleInput {
     api_version: String,
     kind: String,
     namespace: String,
@@ -60,7 +60,7 @@ pub(super) fn answer(input: &Value, context: &Context) -> anyhow::Result<Value> 
     for vpa in &input.vpas {
         vpas.apply(vpa);
     }
-    let controllers = Known::read(&input)?;
+    let controllers = Known::read(&input.controllers, &input.scales)?;
     let limit_ranges = by_namespace(&input.limit_ranges);
     let boost = &input.max_allowed_cpu_boost;
     let settings = Settings {
@@ -128,15 +128,15 @@ pub(super) fn by_namespace(objects: &[LimitRange]) -> HashMap<String, LimitRange
 }
 
 /// The controllers and scales of an input.
-struct Known {
+pub(super) struct Known {
     controllers: ControllerIndex,
     scales: HashMap<(String, String, String), Scale>,
 }
 
 impl Known {
-    fn read(input: &Input) -> anyhow::Result<Self> {
+    pub(super) fn read(objects: &[Value], scales: &[ScaleInput]) -> anyhow::Result<Self> {
         let mut controllers = ControllerIndex::default();
-        for object in &input.controllers {
+        for object in objects {
             let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
             let kind = WellKnown::from_name(kind).with_context(|| format!("unknown controller {kind:?}"))?;
             let metadata = ObjectMeta::deserialize(object.get("metadata").unwrap_or(&Value::Null))?;
@@ -144,7 +144,7 @@ impl Known {
             let name = metadata.name.as_deref().unwrap_or_default();
             controllers.apply(kind, namespace, name, controller(kind, &metadata, object)?);
         }
-        let scales = input.scales.iter().map(|scale| {
+        let scales = scales.iter().map(|scale| {
             let owners = scale.metadata.owner_references.as_deref().unwrap_or_default();
             let group = group(&scale.api_version).to_owned();
             let key = (

@@ -4,7 +4,10 @@ use anyhow::Context as _;
 use common::{gates::Gates, quirks::Quirks};
 use serde_json::Value;
 
-use super::{admission, capping, compare, expr, histogram, oom, policy, quantity, recommendation, sidecar};
+use super::{
+    admission, capping, compare, eviction, expr, histogram, oom, policy, priority, quantity, recommendation,
+    sidecar, updater_loop,
+};
 
 /// What every family's code is told besides the input.
 #[derive(Clone, Debug)]
@@ -51,8 +54,14 @@ pub static FAMILIES: [Family; 12] = [
         compare: admission::compare_validation,
         ..unbuilt("vpa-validation", sidecar::nowhere)
     },
-    unbuilt("priority", sidecar::in_pods),
-    unbuilt("eviction", sidecar::in_pods),
+    Family {
+        answer: Some(priority::answer),
+        ..unbuilt("priority", sidecar::in_pods)
+    },
+    Family {
+        answer: Some(eviction::answer),
+        ..unbuilt("eviction", sidecar::in_pods)
+    },
     Family {
         answer: Some(expr::answer),
         compare: expr::compare,
@@ -68,7 +77,10 @@ pub static FAMILIES: [Family; 12] = [
         compare: quantity::compare,
         ..unbuilt("quantity", sidecar::nowhere)
     },
-    unbuilt("updater-loop", sidecar::in_pods),
+    Family {
+        answer: Some(updater_loop::answer),
+        ..unbuilt("updater-loop", sidecar::in_pods)
+    },
     Family {
         answer: Some(oom::answer),
         ..unbuilt("oom", sidecar::in_pods)

@@ -4,6 +4,7 @@
 mod admission;
 mod capping;
 pub mod compare;
+mod eviction;
 mod exact;
 mod expr;
 pub mod family;
@@ -12,11 +13,13 @@ mod generator;
 mod histogram;
 mod oom;
 mod policy;
+mod priority;
 mod quantity;
 mod recommendation;
 mod report;
 mod run;
 pub mod sidecar;
+mod updater_loop;
 
 use std::{
     io::{self, Write},

@@ -1,0 +1,485 @@
+//! One VPA's turn in a loop: which of its pods are acted on, one after the other, and why the others are not
+//! (`spec/vpa.md` 3.2). Commands go out as values and what came of them comes back in, because it counts for the next.
+
+use std::collections::VecDeque;
+
+use chrono::{DateTime, Utc};
+use common::{
+    gates::Gate,
+    plan::{Basis, LimitRanges, PlanInput, PodPlan, Recommended, plan},
+    pod::Pod,
+    quirks::{Quirk, Quirks},
+};
+
+use crate::{
+    eligible::{Candidate, is_lower},
+    group::{Groups, Replicas},
+    hopeless,
+    inplace::{Decision, Restrictions},
+    memory::Memory,
+    observed::{Observed, Purpose},
+    priority::Priority,
+    reason::Skip,
+    resize::{Resize, resize},
+    settings::Settings,
+    unboost,
+    vpa::{Vpa, Way},
+};
+
+/// What is to be done next.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Command<'a> {
+    /// To which pod.
+    pub pod: &'a Pod,
+    /// What.
+    pub act: Act,
+}
+
+/// What is done to a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Act {
+    /// Its boost is ended in place.
+    Unboost(Resize),
+    /// It is resized in place.
+    Resize(Resize),
+    /// It is evicted.
+    Evict,
+}
+
+/// What came of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was done.
+    Done,
+    /// The API server refused it, for good or for now.
+    Refused,
+    /// The API server refused a resize because the node is too small.
+    NodeCapacity,
+}
+
+/// What became of a pod in a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Left as it is.
+    Skipped(Skip),
+    /// Its boost was ended.
+    Unboosted,
+    /// Resized.
+    Resized,
+    /// Evicted.
+    Evicted,
+}
+
+/// Whether evictions are safe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evictions {
+    /// They are.
+    Allowed,
+    /// They are not, for this reason; whatever needs none goes on.
+    Stopped(Skip),
+}
+
+impl Evictions {
+    /// What a loop may do, given whether admission's lease is fresh: without it nothing is evicted. None: the loop is
+    /// skipped, resizes and all (`spec/vpa.md` 10, Q26).
+    #[must_use]
+    pub fn with_lease(is_fresh: bool, quirks: Quirks) -> Option<Self> {
+        if is_fresh {
+            Some(Self::Allowed)
+        } else if quirks.has(Quirk::LeaseBlocksResizes) {
+            None
+        } else {
+            Some(Self::Stopped(Skip::AdmissionStale))
+        }
+    }
+}
+
+/// The turn of one VPA.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    restrictions: Restrictions<'a>,
+    limit_ranges: &'a LimitRanges,
+    evictions: Evictions,
+    unboosts: VecDeque<usize>,
+    /// The pods that may be updated; none once that was looked at.
+    updatable: Option<Vec<usize>>,
+    resizes: VecDeque<usize>,
+    evict: VecDeque<Eviction>,
+    /// What was asked for and is not answered yet.
+    pending: Option<(usize, Kind)>,
+    fates: Vec<Fate>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Eviction {
+    pod: usize,
+    /// Whether it takes the place of a resize that will not do.
+    is_fallback: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Unboost,
+    Resize,
+    Evict,
+}
+
+impl<'a> Turn<'a> {
+    /// Begins a turn with the live pods that a VPA controls.
+    #[must_use]
+    pub fn begin(
+        pods: &'a [&'a Pod],
+        vpa: &'a Vpa,
+        replicas: &impl Replicas,
+        limit_ranges: &'a LimitRanges,
+        settings: &'a Settings,
+        evictions: Evictions,
+        now: DateTime<Utc>,
+    ) -> Self {
+        let mut turn = Self {
+            restrictions: Restrictions {
+                pods,
+                groups: Groups::count(pods, vpa, replicas, settings),
+                vpa,
+                settings,
+            },
+            limit_ranges,
+            evictions,
+            unboosts: VecDeque::new(),
+            updatable: None,
+            resizes: VecDeque::new(),
+            evict: VecDeque::new(),
+            pending: None,
+            fates: vec![Fate::Skipped(Skip::Mode); pods.len()],
+        };
+        let mut updatable = Vec::with_capacity(pods.len());
+        let unboosts = vpa.unboosts(&settings.gates);
+        for (index, pod) in pods.iter().enumerate() {
+            if !unboosts || !unboost::is_boosted(pod) {
+                updatable.push(index);
+                continue;
+            }
+            match turn.restrictions.can_unboost(index, now) {
+                Ok(()) => turn.unboosts.push_back(index),
+                Err(skip) => turn.skip(index, skip),
+            }
+        }
+        turn.updatable = Some(updatable);
+        turn
+    }
+
+    /// What is to be done next. The answer to it has to be given with [`Self::done`] before the next is asked for.
+    pub fn next(&mut self, memory: &mut Memory, now: DateTime<Utc>) -> Option<Command<'a>> {
+        while let Some(index) = self.unboosts.pop_front() {
+            if let Some(command) = self.unboost(index, now) {
+                return Some(command);
+            }
+        }
+        if let Some(updatable) = self.updatable.take() {
+            self.line_up(&updatable, memory, now);
+        }
+        while let Some(index) = self.resizes.pop_front() {
+            if let Some(command) = self.resize(index, memory, now) {
+                return Some(command);
+            }
+        }
+        while let Some(eviction) = self.evict.pop_front() {
+            if let Some(command) = self.evict(eviction, memory, now) {
+                return Some(command);
+            }
+        }
+        None
+    }
+
+    /// Takes in what came of the last command.
+    pub fn done(&mut self, outcome: Outcome, memory: &mut Memory) {
+        let Some((index, kind)) = self.pending.take() else {
+            return;
+        };
+        match (kind, outcome) {
+            (Kind::Unboost, Outcome::Done) => self.resized(index, Fate::Unboosted),
+            (Kind::Resize, Outcome::Done) => self.resized(index, Fate::Resized),
+            (Kind::Evict, Outcome::Done) => {
+                self.restrictions.evicted(index);
+                self.set_fate(index, Fate::Evicted);
+            }
+            (Kind::Evict, _) => self.skip(index, Skip::EvictionRefused),
+            (Kind::Unboost, _) => self.skip(index, Skip::ResizeRefused),
+            (Kind::Resize, _) => self.instead_of_resize(index, Skip::ResizeRefused),
+        }
+        if let (Kind::Resize, Outcome::NodeCapacity) = (kind, outcome)
+            && self.restrictions.vpa.way() == Some(Way::Resize)
+        {
+            self.remember_infeasible(index, memory);
+        }
+    }
+
+    /// What became of the pods, in their order.
+    #[must_use]
+    pub fn fates(&self) -> &[Fate] {
+        &self.fates
+    }
+
+    /// The groups, as they are now.
+    #[must_use]
+    pub fn groups(&self) -> &Groups<'a> {
+        &self.restrictions.groups
+    }
+
+    fn unboost(&mut self, index: usize, now: DateTime<Utc>) -> Option<Command<'a>> {
+        // The ones before count: VPA looks at all before it sets the first back.
+        if !self.quirks().has(Quirk::UnboostsAllAtOnce)
+            && let Err(skip) = self.restrictions.can_unboost(index, now)
+        {
+            self.skip(index, skip);
+            return None;
+        }
+        let pod = self.pod(index)?;
+        let plan = self.plan(pod);
+        match resize(pod, self.restrictions.vpa, &plan, self.restrictions.settings, now) {
+            Ok(resize) => Some(self.ask(index, pod, Kind::Unboost, Act::Unboost(resize))),
+            Err(skip) => {
+                self.skip(index, skip);
+                None
+            }
+        }
+    }
+
+    /// Finds the pods that are due and puts them in order.
+    fn line_up(&mut self, updatable: &[usize], memory: &mut Memory, now: DateTime<Utc>) {
+        let Some(way) = self.restrictions.vpa.way() else {
+            return;
+        };
+        if way == Way::Resize && !self.restrictions.settings.gates.enabled(Gate::InPlace) {
+            for index in updatable {
+                self.skip(*index, Skip::GateOff);
+            }
+            return;
+        }
+        let mut due: Vec<(usize, Priority)> = Vec::new();
+        for index in updatable.iter().copied() {
+            let look = self
+                .is_candidate(index, way, memory, now)
+                .and_then(|()| self.due(index, way, memory, now));
+            match look {
+                Ok(priority) => due.push((index, priority)),
+                Err(skip) => self.skip(index, skip),
+            }
+        }
+        due.sort_by(|(_, one), (_, other)| one.urgency(other));
+        let ordered = due.into_iter().map(|(index, _)| index);
+        if way.resizes() {
+            self.resizes = ordered.collect();
+        } else {
+            let evictions = ordered.map(|pod| Eviction {
+                pod,
+                is_fallback: false,
+            });
+            self.evict = evictions.collect();
+        }
+    }
+
+    /// Whether anything may be done to a pod now.
+    fn is_candidate(
+        &self,
+        index: usize,
+        way: Way,
+        memory: &mut Memory,
+        now: DateTime<Utc>,
+    ) -> Result<(), Skip> {
+        if way == Way::Evict {
+            return self.restrictions.can_evict(index, memory, now);
+        }
+        match (self.restrictions.can_resize(index, memory, now), way) {
+            (Decision::Approved, _)
+            | (Decision::Infeasible, Way::Resize)
+            | (Decision::Evict, Way::ResizeOrEvict) => Ok(()),
+            (Decision::Deferred(_), Way::Resize) if self.quirks().has(Quirk::PatchesDeferredPods) => Ok(()),
+            (Decision::Deferred(skip), _) => Err(skip),
+            (Decision::Infeasible, _) => Err(Skip::ResizeInfeasible),
+            (Decision::Evict, _) => Err(Skip::ResizeInProgress),
+            (Decision::InfeasibleCached, _) => Err(Skip::InfeasibleBefore),
+        }
+    }
+
+    /// Whether a pod is due, and how urgently.
+    fn due(&self, index: usize, way: Way, memory: &Memory, now: DateTime<Utc>) -> Result<Priority, Skip> {
+        let pod = self.pod(index).ok_or(Skip::NoController)?;
+        let plan = self.plan(pod);
+        if way == Way::Resize
+            && let Some(infeasible) = memory.infeasible(pod)
+        {
+            let capped = plan.recommendations.iter().map(|one| &one.amounts);
+            if !is_lower(capped, infeasible) {
+                return Err(Skip::ResizeInfeasible);
+            }
+        }
+        self.worth_it(pod, &plan, way.into(), now)
+    }
+
+    fn worth_it(
+        &self,
+        pod: &Pod,
+        plan: &PodPlan<'_>,
+        purpose: Purpose,
+        now: DateTime<Utc>,
+    ) -> Result<Priority, Skip> {
+        let settings = self.restrictions.settings;
+        let observed = Observed::of(pod, settings.quirks);
+        let candidate = Candidate {
+            pod,
+            vpa: self.restrictions.vpa,
+            plan,
+            observed: &observed,
+            purpose,
+        };
+        let priority = candidate.priority(settings);
+        candidate.due(&priority, settings, now)?;
+        if !candidate.meets_requirements(settings) {
+            return Err(Skip::Requirements);
+        }
+        Ok(priority)
+    }
+
+    /// Looks again at a pod in line: those before it count.
+    fn resize(&mut self, index: usize, memory: &mut Memory, now: DateTime<Utc>) -> Option<Command<'a>> {
+        let pod = self.pod(index)?;
+        let Restrictions { vpa, settings, .. } = self.restrictions;
+        let way = vpa.way();
+        match self.restrictions.can_resize(index, memory, now) {
+            Decision::Approved => {}
+            Decision::Deferred(_)
+                if way == Some(Way::Resize) && settings.quirks.has(Quirk::PatchesDeferredPods) => {}
+            Decision::Deferred(skip) => {
+                self.skip(index, skip);
+                return None;
+            }
+            Decision::InfeasibleCached => {
+                self.skip(index, Skip::InfeasibleBefore);
+                return None;
+            }
+            Decision::Evict => {
+                self.fall_back(index);
+                return None;
+            }
+            Decision::Infeasible => self.remember_infeasible(index, memory),
+        }
+        let plan = self.plan(pod);
+        let hopeless = hopeless::reason(&plan, settings);
+        let patches = match hopeless {
+            Some(skip) => Err(skip),
+            None => resize(pod, vpa, &plan, settings, now),
+        };
+        match patches {
+            Ok(resize) => Some(self.ask(index, pod, Kind::Resize, Act::Resize(resize))),
+            Err(Skip::NoChange) if !settings.quirks.has(Quirk::ActsWithoutChange) => {
+                self.skip(index, Skip::NoChange);
+                None
+            }
+            Err(skip) => {
+                self.instead_of_resize(index, skip);
+                None
+            }
+        }
+    }
+
+    fn evict(&mut self, eviction: Eviction, memory: &mut Memory, now: DateTime<Utc>) -> Option<Command<'a>> {
+        let Eviction { pod: index, .. } = eviction;
+        let pod = self.pod(index)?;
+        match self.may_evict(eviction, pod, memory, now) {
+            Ok(()) => Some(self.ask(index, pod, Kind::Evict, Act::Evict)),
+            Err(skip) => {
+                self.skip(index, skip);
+                None
+            }
+        }
+    }
+
+    fn may_evict(
+        &self,
+        eviction: Eviction,
+        pod: &Pod,
+        memory: &mut Memory,
+        now: DateTime<Utc>,
+    ) -> Result<(), Skip> {
+        if let Evictions::Stopped(skip) = self.evictions {
+            return Err(skip);
+        }
+        let settings = self.restrictions.settings;
+        let observed = Observed::of(pod, settings.quirks);
+        if eviction.is_fallback && observed.purposes_differ(pod, &settings.gates) {
+            let plan = self.plan(pod);
+            self.worth_it(pod, &plan, Purpose::Evict, now)
+                .map_err(|_| Skip::SidecarNotObserved)?;
+        }
+        self.restrictions.can_evict(eviction.pod, memory, now)
+    }
+
+    /// A resize that will not do is followed by an eviction, in the mode that has it.
+    fn instead_of_resize(&mut self, index: usize, skip: Skip) {
+        self.skip(index, skip);
+        if self.restrictions.vpa.way() == Some(Way::ResizeOrEvict) {
+            self.fall_back(index);
+        }
+    }
+
+    fn fall_back(&mut self, pod: usize) {
+        self.evict.push_back(Eviction {
+            pod,
+            is_fallback: true,
+        });
+    }
+
+    fn remember_infeasible(&self, index: usize, memory: &mut Memory) {
+        let recommendation: Option<&[Recommended]> = self.restrictions.vpa.sizing.recommendation.as_deref();
+        if let (Some(pod), Some(recommendation)) = (self.pod(index), recommendation) {
+            memory.remember_infeasible(pod, recommendation);
+        }
+    }
+
+    fn plan<'p>(&self, pod: &'p Pod) -> PodPlan<'p>
+    where
+        'a: 'p,
+    {
+        let settings = self.restrictions.settings;
+        plan(&PlanInput {
+            pod,
+            sizing: &self.restrictions.vpa.sizing,
+            limit_ranges: self.limit_ranges,
+            basis: Basis::Current,
+            remembered: None,
+            even_if_off: false,
+            max_cpu_boost: None,
+            gates: &settings.gates,
+            quirks: settings.quirks,
+        })
+    }
+
+    fn ask(&mut self, index: usize, pod: &'a Pod, kind: Kind, act: Act) -> Command<'a> {
+        self.pending = Some((index, kind));
+        Command { pod, act }
+    }
+
+    fn resized(&mut self, index: usize, fate: Fate) {
+        self.restrictions.resized(index);
+        self.set_fate(index, fate);
+    }
+
+    fn skip(&mut self, index: usize, skip: Skip) {
+        self.set_fate(index, Fate::Skipped(skip));
+    }
+
+    fn set_fate(&mut self, index: usize, fate: Fate) {
+        if let Some(slot) = self.fates.get_mut(index) {
+            *slot = fate;
+        }
+    }
+
+    fn pod(&self, index: usize) -> Option<&'a Pod> {
+        self.restrictions.pods.get(index).copied()
+    }
+
+    fn quirks(&self) -> Quirks {
+        self.restrictions.settings.quirks
+    }
+}
