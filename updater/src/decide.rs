@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use chrono::{DateTime, Utc};
 use common::{
     gates::Gate,
-    plan::{Basis, LimitRanges, PlanInput, PodPlan, Recommended, plan},
+    plan::{LimitRanges, PlanInput, PodPlan, Recommended, Stage, plan},
     pod::Pod,
     quirks::{Quirk, Quirks},
 };
@@ -446,7 +446,7 @@ impl<'a> Turn<'a> {
             pod,
             sizing: &self.restrictions.vpa.sizing,
             limit_ranges: self.limit_ranges,
-            basis: Basis::Current,
+            stage: Stage::Running,
             remembered: None,
             even_if_off: false,
             max_cpu_boost: None,

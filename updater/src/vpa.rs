@@ -16,7 +16,7 @@ pub const SKIP_BUDGET_ANNOTATION: &str = "outrigger.dev/in-place-skip-disruption
 pub struct Vpa {
     /// The object's namespace.
     pub namespace: String,
-    /// What its pods should have once they have started.
+    /// What its pods should have.
     pub sizing: Sizing,
     /// Whether its pods have more while they start.
     pub has_boost: bool,
@@ -76,7 +76,7 @@ impl From<&VerticalPodAutoscaler> for Vpa {
         let skips_budget = annotations.and_then(|annotations| annotations.get(SKIP_BUDGET_ANNOTATION));
         Self {
             namespace: vpa.metadata.namespace.clone().unwrap_or_default(),
-            sizing: Sizing::from(vpa).without_boost(),
+            sizing: Sizing::from(vpa),
             has_boost: vpa.spec.startup_boost.is_some()
                 || policies.any(|policy| policy.startup_boost.is_some()),
             min_replicas: update.and_then(|update| update.min_replicas).map(i64::from),

@@ -115,16 +115,6 @@ impl Sizing {
         self.mode == UpdateMode::Off
     }
 
-    /// The same for pods that have started: nobody is boosted.
-    #[must_use]
-    pub fn without_boost(mut self) -> Self {
-        self.boost = None;
-        for policy in &mut self.policies {
-            policy.boost = OwnBoost::Nothing;
-        }
-        self
-    }
-
     /// Whether the policy for a container says that it is not sized.
     #[must_use]
     pub fn switches_off(&self, container: &str) -> bool {

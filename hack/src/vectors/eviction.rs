@@ -16,7 +16,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use common::{
     api::vpa::{RecommendedPodResources, VerticalPodAutoscaler},
     patch::Operation,
-    plan::{Basis, LimitRanges, PlanInput, plan},
+    plan::{LimitRanges, PlanInput, Stage, plan},
     pod::Pod,
 };
 use serde::Deserialize;
@@ -188,7 +188,7 @@ impl<'a> Sequence<'a> {
             pod,
             sizing: &vpa.sizing,
             limit_ranges: &no_limit_ranges,
-            basis: Basis::Current,
+            stage: Stage::Running,
             remembered: None,
             even_if_off: false,
             max_cpu_boost: None,

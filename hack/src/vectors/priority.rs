@@ -16,7 +16,7 @@ use common::{
         k8s::LimitRange,
         vpa::{RecommendedPodResources, VerticalPodAutoscaler, VerticalPodAutoscalerStatus},
     },
-    plan::{Basis, LimitRanges, PlanInput, PodPlan, Recommended, Sizing, plan},
+    plan::{LimitRanges, PlanInput, PodPlan, Recommended, Sizing, Stage, plan},
     pod::Pod,
 };
 use serde::Deserialize;
@@ -134,7 +134,7 @@ fn look<'p>(
         pod,
         sizing: &vpa.sizing,
         limit_ranges,
-        basis: Basis::Current,
+        stage: Stage::Running,
         remembered: None,
         even_if_off: false,
         max_cpu_boost: None,
