@@ -65,13 +65,11 @@ pub enum Quirk {
     SendsHopelessResizes,
     /// Q36
     RestartsBelowMinReplicas,
-    /// Q37
-    UnboostsAllAtOnce,
 }
 
 impl Quirk {
     /// Every quirk, by number.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 29] = [
         Self::LaxPrometheusAuth,
         Self::MissingVpaStopsWorker,
         Self::ScaleCachedForever,
@@ -101,7 +99,6 @@ impl Quirk {
         Self::ActsWithoutChange,
         Self::SendsHopelessResizes,
         Self::RestartsBelowMinReplicas,
-        Self::UnboostsAllAtOnce,
     ];
 
     /// The name on the command line.
@@ -137,7 +134,6 @@ impl Quirk {
             Self::ActsWithoutChange => "Q34",
             Self::SendsHopelessResizes => "Q35",
             Self::RestartsBelowMinReplicas => "Q36",
-            Self::UnboostsAllAtOnce => "Q37",
         }
     }
 
@@ -213,9 +209,6 @@ impl Quirk {
             }
             Self::RestartsBelowMinReplicas => {
                 "a group below minReplicas that resizes may pass by is resized even if containers restart"
-            }
-            Self::UnboostsAllAtOnce => {
-                "startup boosts of a group end at once, whatever its disruption budget"
             }
         }
     }

@@ -227,10 +227,7 @@ impl<'a> Turn<'a> {
     }
 
     fn unboost(&mut self, index: usize, now: DateTime<Utc>) -> Option<Command<'a>> {
-        // The ones before count: VPA looks at all before it sets the first back.
-        if !self.quirks().has(Quirk::UnboostsAllAtOnce)
-            && let Err(skip) = self.restrictions.can_unboost(index, now)
-        {
+        if let Err(skip) = self.restrictions.can_unboost(index, now) {
             self.skip(index, skip);
             return None;
         }
@@ -346,10 +343,13 @@ impl<'a> Turn<'a> {
         let pod = self.pod(index)?;
         let Restrictions { vpa, settings, .. } = self.restrictions;
         let way = vpa.way();
-        match self.restrictions.can_resize(index, memory, now) {
+        let decision = self.restrictions.can_resize(index, memory, now);
+        match decision {
             Decision::Approved => {}
             Decision::Deferred(_)
-                if way == Some(Way::Resize) && settings.quirks.has(Quirk::PatchesDeferredPods) => {}
+                if way == Some(Way::Resize)
+                    && settings.quirks.has(Quirk::PatchesDeferredPods)
+                    && self.restrictions.groups.of(index).is_ok() => {}
             Decision::Deferred(skip) => {
                 self.skip(index, skip);
                 return None;
@@ -365,7 +365,7 @@ impl<'a> Turn<'a> {
             Decision::Infeasible => self.remember_infeasible(index, memory),
         }
         let plan = self.plan(pod);
-        let hopeless = hopeless::reason(&plan, settings);
+        let hopeless = hopeless::reason(pod, &plan, settings);
         let patches = match hopeless {
             Some(skip) => Err(skip),
             None => resize(pod, vpa, &plan, settings, now),
@@ -373,7 +373,16 @@ impl<'a> Turn<'a> {
         match patches {
             Ok(resize) => Some(self.ask(index, pod, Kind::Resize, Act::Resize(resize))),
             Err(Skip::NoChange) if !settings.quirks.has(Quirk::ActsWithoutChange) => {
-                self.skip(index, Skip::NoChange);
+                // The kubelet has this very resize already, and says what it says to it.
+                let is_infeasible = decision == Decision::Infeasible;
+                self.skip(
+                    index,
+                    if is_infeasible {
+                        Skip::ResizeInfeasible
+                    } else {
+                        Skip::NoChange
+                    },
+                );
                 None
             }
             Err(skip) => {

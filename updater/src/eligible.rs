@@ -3,7 +3,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use common::{
     gates::Gate,
-    plan::{ContainerPlan, PodPlan, Recommended},
+    plan::{PodPlan, Recommended},
     pod::{ContainerStatus, Managed, Pod, ResourceList, Resources},
     quirks::Quirk,
 };
@@ -115,16 +115,13 @@ impl Candidate<'_> {
             .any(|status| ran_out_of_memory_within(status, threshold))
     }
 
-    /// Whether what is to be done would change anything: of the running containers for an eviction, of the spec for a
-    /// resize.
+    /// Whether what is to be done would change anything: of the running containers, and by a resize of the spec too.
     fn changes(&self, settings: &Settings) -> bool {
-        self.plan.containers.iter().any(|container| match self.purpose {
-            Purpose::Evict => {
-                self.counts(&container.container, settings) && differs(container, container.base)
-            }
-            Purpose::Resize => {
-                let spec = container.container.spec_resources();
-                differs(container, spec) || differs(container, container.base)
+        self.plan.containers.iter().any(|plan| {
+            let from = |has| differs(&plan.requests, &plan.limits, has);
+            match self.purpose {
+                Purpose::Evict => self.counts(&plan.container, settings) && from(plan.base),
+                Purpose::Resize => from(plan.base) || from(plan.container.spec_resources()),
             }
         })
     }
@@ -166,14 +163,14 @@ pub fn is_lower<'r>(now: impl IntoIterator<Item = &'r Recommended>, infeasible: 
 
 /// Whether a container has something else than it should have.
 #[must_use]
-pub fn differs(plan: &ContainerPlan<'_>, has: &Resources) -> bool {
+pub fn differs(requests: &ResourceList, limits: &ResourceList, has: &Resources) -> bool {
     let side = |planned: &ResourceList, has: Option<&ResourceList>| {
         planned.iter().any(|(resource, amount)| {
             let has = has.and_then(|has| has.get(resource));
             has.is_none_or(|has| !has.same_value(amount))
         })
     };
-    side(&plan.requests, has.requests.as_ref()) || side(&plan.limits, has.limits.as_ref())
+    side(requests, has.requests.as_ref()) || side(limits, has.limits.as_ref())
 }
 
 /// An absent time is the beginning of all time, as in Go.

@@ -187,8 +187,13 @@ impl Restrictions<'_> {
             return self.start(pod, group);
         };
         if way == Some(Way::Resize) {
-            return match state {
-                ResizeState::Infeasible => Decision::Infeasible,
+            return match (state, self.start(pod, group)) {
+                (ResizeState::Infeasible, Decision::Deferred(skip))
+                    if !quirks.has(Quirk::PatchesDeferredPods) =>
+                {
+                    Decision::Deferred(skip)
+                }
+                (ResizeState::Infeasible, _) => Decision::Infeasible,
                 _ => Decision::Deferred(state.skip()),
             };
         }

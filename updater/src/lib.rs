@@ -15,6 +15,10 @@ pub mod requirements;
 pub mod resize;
 mod run;
 pub mod settings;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
 pub mod unboost;
 pub mod vpa;
 

@@ -1,5 +1,7 @@
 //! From a plan to the two patches of a resize: the pod's resources, and its annotations (`spec/vpa.md` 3.6, 3.7).
 
+use std::borrow::Cow;
+
 use chrono::{DateTime, Utc};
 use common::{
     patch::{ANNOTATIONS, Operation, annotation_path, set_amounts},
@@ -9,6 +11,7 @@ use common::{
 };
 
 use crate::{
+    eligible::differs,
     reason::Skip,
     settings::Settings,
     unboost::{self, Boost},
@@ -37,11 +40,25 @@ pub fn resize(
     settings: &Settings,
     now: DateTime<Utc>,
 ) -> Result<Resize, Skip> {
-    let containers = plan.containers.iter();
-    let resources: Vec<_> = containers
-        .flat_map(|container| container_patch(pod, vpa, container, settings, now))
-        .collect();
-    if resources.is_empty() {
+    let acts_without_change = settings.quirks.has(Quirk::ActsWithoutChange);
+    let mut resources = Vec::new();
+    let mut changes = unboost::over(pod, vpa, now).next().is_some();
+    for container in &plan.containers {
+        if let Some(wanted) = Wanted::of(pod, vpa, container, now) {
+            // What a container has already is sent along: one patch is one whole answer, whatever came between.
+            let spec = container.container.spec_resources();
+            changes |= differs(&wanted.requests, &wanted.limits, spec);
+            let (requests, limits) = (&*wanted.requests, &*wanted.limits);
+            resources.extend(set_amounts(
+                &container.container,
+                spec,
+                requests,
+                limits,
+                acts_without_change,
+            ));
+        }
+    }
+    if resources.is_empty() || !(changes || acts_without_change) {
         return Err(Skip::NoChange);
     }
     let mut annotations = Vec::new();
@@ -58,33 +75,29 @@ pub fn resize(
     })
 }
 
-fn container_patch(
-    pod: &Pod,
-    vpa: &Vpa,
-    plan: &ContainerPlan<'_>,
-    settings: &Settings,
-    now: DateTime<Utc>,
-) -> Vec<Operation> {
-    let original;
-    let container = &plan.container;
-    let (requests, limits): (&ResourceList, &ResourceList) =
-        match unboost::boost_of(pod, container.name(), vpa, now) {
-            Boost::Running => return Vec::new(),
-            Boost::None if plan.switched_off => return Vec::new(),
+/// What a container is to have.
+struct Wanted<'p> {
+    requests: Cow<'p, ResourceList>,
+    limits: Cow<'p, ResourceList>,
+}
+
+impl<'p> Wanted<'p> {
+    /// None for a container that is left as it is.
+    fn of(pod: &Pod, vpa: &Vpa, plan: &'p ContainerPlan<'_>, now: DateTime<Utc>) -> Option<Self> {
+        match unboost::boost_of(pod, plan.container.name(), vpa, now) {
+            Boost::Running => None,
+            Boost::None if plan.switched_off => None,
             Boost::Over(text) if plan.requests.is_empty() && plan.limits.is_empty() => {
                 let Resources { requests, limits } = unboost::original(text);
-                original = [requests, limits].map(Option::unwrap_or_default);
-                (&original[0], &original[1])
+                Some(Self {
+                    requests: Cow::Owned(requests.unwrap_or_default()),
+                    limits: Cow::Owned(limits.unwrap_or_default()),
+                })
             }
-            Boost::Over(_) | Boost::None => (&plan.requests, &plan.limits),
-        };
-    // Quantities that a container has already are sent along: one patch is one whole answer, whatever came between.
-    let even_empty = settings.quirks.has(Quirk::ActsWithoutChange);
-    set_amounts(
-        container,
-        container.spec_resources(),
-        requests,
-        limits,
-        even_empty,
-    )
+            Boost::Over(_) | Boost::None => Some(Self {
+                requests: Cow::Borrowed(&plan.requests),
+                limits: Cow::Borrowed(&plan.limits),
+            }),
+        }
+    }
 }

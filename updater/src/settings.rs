@@ -3,6 +3,8 @@
 use chrono::TimeDelta;
 use common::{gates::Gates, quirks::Quirks};
 
+use crate::hopeless::ResizeSupport;
+
 /// The flags that decisions read (`spec/vpa.md` 3.1).
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -18,6 +20,8 @@ pub struct Settings {
     pub pod_lifetime: TimeDelta,
     /// A container that runs out of memory sooner after its start is acted on at once.
     pub evict_after_oom: TimeDelta,
+    /// What the cluster can do in place.
+    pub resize_support: ResizeSupport,
     /// The gates.
     pub gates: Gates,
     /// VPA's ways that are in force.
@@ -33,6 +37,7 @@ impl Default for Settings {
             pod_update_threshold: 0.1,
             pod_lifetime: TimeDelta::hours(12),
             evict_after_oom: TimeDelta::minutes(10),
+            resize_support: ResizeSupport::default(),
             gates: Gates::default(),
             quirks: Quirks::none(),
         }

@@ -2,8 +2,10 @@
 //! stand in the spec, and what they have. No other code asks for `restartPolicy: Always` or builds a path into
 //! `/spec/initContainers`.
 
+mod qos;
 mod slim;
 
+pub use qos::QosClass;
 pub use slim::{
     Condition, ContainerState, ContainerStatus, Phase, Pod, PodSpec, PodStatus, ResizePolicy, ResizeRestart,
     ResourceList, Resources, Running, Terminated,
