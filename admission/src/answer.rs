@@ -11,12 +11,17 @@ use crate::{
 
 /// What comes of a review.
 #[derive(Debug)]
-pub enum Answer {
-    /// The answer, and what kept it from being more.
-    Response(Response, Option<Trouble>),
-    /// This scale has to be asked for first; then the review is to be answered again.
-    NeedsScale(ControllerKey),
+pub struct Answer {
+    /// What is answered.
+    pub response: Response,
+    /// What kept it from being more.
+    pub trouble: Option<Trouble>,
 }
+
+/// A scale has to be asked for first; then the review is to be answered again.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the scale of {0} has not been asked for yet")]
+pub struct NeedsScale(pub ControllerKey);
 
 /// Why an object is allowed as it is though it might be ours.
 #[derive(Debug, thiserror::Error)]
@@ -30,11 +35,26 @@ pub enum Trouble {
 }
 
 /// Answers a review.
-#[must_use]
-pub fn answer<C: Controllers>(body: &[u8], world: &World<'_, C>, settings: &Settings) -> Answer {
+///
+/// # Errors
+/// If it cannot be answered before a scale is known.
+pub fn answer<C: Controllers>(
+    body: &[u8],
+    world: &World<'_, C>,
+    settings: &Settings,
+) -> Result<Answer, NeedsScale> {
+    let untroubled = |response| Answer {
+        response,
+        trouble: None,
+    };
     let request = match Request::parse(body) {
         Ok(request) => request,
-        Err(error) => return Answer::Response(Response::allowed(String::new()), Some(error.into())),
+        Err(error) => {
+            return Ok(Answer {
+                response: Response::allowed(String::new()),
+                trouble: Some(error.into()),
+            });
+        }
     };
     match (
         request.resource.group.as_str(),
@@ -42,20 +62,25 @@ pub fn answer<C: Controllers>(body: &[u8], world: &World<'_, C>, settings: &Sett
     ) {
         ("", "pods") => answer_pod(&request, world, settings),
         ("autoscaling.k8s.io", "verticalpodautoscalers") => {
-            Answer::Response(vpa::review(&request, &settings.gates), None)
+            Ok(untroubled(vpa::review(&request, &settings.gates)))
         }
-        _ => Answer::Response(Response::allowed(request.uid), None),
+        _ => Ok(untroubled(Response::allowed(request.uid))),
     }
 }
 
-fn answer_pod<C: Controllers>(request: &Request<'_>, world: &World<'_, C>, settings: &Settings) -> Answer {
+fn answer_pod<C: Controllers>(
+    request: &Request<'_>,
+    world: &World<'_, C>,
+    settings: &Settings,
+) -> Result<Answer, NeedsScale> {
     let mut response = Response::allowed(request.uid.clone());
-    match pod::review(request, world, settings) {
+    let trouble = match pod::review(request, world, settings) {
         Ok(patch) => {
             response.patch = patch;
-            Answer::Response(response, None)
+            None
         }
-        Err(PodError::Controller(TopmostError::NeedsScale(key))) => Answer::NeedsScale(key),
-        Err(error) => Answer::Response(response, Some(error.into())),
-    }
+        Err(PodError::Controller(TopmostError::NeedsScale(key))) => return Err(NeedsScale(key)),
+        Err(error) => Some(error.into()),
+    };
+    Ok(Answer { response, trouble })
 }

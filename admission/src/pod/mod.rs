@@ -134,9 +134,8 @@ fn patch(pod: &Pod, vpa: &TargetingVpa, limit_ranges: &LimitRanges, settings: &S
 fn namespace<'a>(request: &'a Request<'_>, pod: &'a Pod, quirks: Quirks) -> &'a str {
     let of_pod = pod.metadata.namespace.as_deref().unwrap_or_default();
     let is_named = pod.metadata.name.as_ref().is_some_and(|name| !name.is_empty());
-    if quirks.has(Quirk::NamedPodKeepsNoNamespace) && is_named {
-        of_pod
-    } else if request.namespace.is_empty() {
+    let keeps_its_own = quirks.has(Quirk::NamedPodKeepsNoNamespace) && is_named;
+    if keeps_its_own || request.namespace.is_empty() {
         of_pod
     } else {
         &request.namespace

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    answer::{Answer, Trouble, answer},
+    answer::{Answer, NeedsScale, Trouble, answer},
     review::Response,
 };
 
@@ -82,10 +82,8 @@ fn answered(body: &Value, vpa: &VerticalPodAutoscaler, settings: &Settings) -> (
         controllers: &web(),
         limit_ranges: &HashMap::new(),
     };
-    match answer(&serde_json::to_vec(body).unwrap(), &world, settings) {
-        Answer::Response(response, trouble) => (response, trouble),
-        Answer::NeedsScale(key) => panic!("asked for {key}"),
-    }
+    let Answer { response, trouble } = answer(&serde_json::to_vec(body).unwrap(), &world, settings).unwrap();
+    (response, trouble)
 }
 
 /// `PATH = VALUE`, one line for each operation.
@@ -411,10 +409,8 @@ fn an_unknown_kind_has_to_be_asked_for() {
         limit_ranges: &HashMap::new(),
     };
     let body = serde_json::to_vec(&review_of(&pod)).unwrap();
-    match answer(&body, &world, &Settings::default()) {
-        Answer::NeedsScale(key) => assert_eq!(key.to_string(), "CloneSet shop/web"),
-        Answer::Response(response, _) => panic!("{response:?}"),
-    }
+    let NeedsScale(key) = answer(&body, &world, &Settings::default()).unwrap_err();
+    assert_eq!(key.to_string(), "CloneSet shop/web");
 }
 
 #[test]

@@ -3,11 +3,12 @@
 
 use std::{collections::BTreeMap, fmt, marker::PhantomData};
 
-use common::quantity::{Quantity, QuantityError};
+use common::quantity::Quantity;
 use serde::{
     Deserialize, Deserializer,
-    de::{self, Error as _, MapAccess, Visitor, value::MapAccessDeserializer},
+    de::{Error as _, MapAccess, Visitor, value::MapAccessDeserializer},
 };
+use serde_json::value::RawValue;
 
 /// A struct; null is its zero value.
 pub(super) fn object<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
@@ -83,53 +84,19 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Nullable<T> {
     }
 }
 
-/// A quantity, refused in the words that Kubernetes has for it whatever stands there.
+/// A quantity: what stands there, in quotes or not, is its text, and Kubernetes has its own words for any other text.
 struct Amount(Quantity);
 
 impl<'de> Deserialize<'de> for Amount {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        struct Written;
-
-        impl<'de> Visitor<'de> for Written {
-            type Value = Amount;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a quantity")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Amount, E> {
-                text.trim_matches(' ').parse().map(Amount).map_err(E::custom)
-            }
-
-            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Amount, E> {
-                self.visit_str(&number.to_string())
-            }
-
-            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Amount, E> {
-                self.visit_str(&number.to_string())
-            }
-
-            fn visit_f64<E: de::Error>(self, number: f64) -> Result<Amount, E> {
-                self.visit_str(&number.to_string())
-            }
-
-            fn visit_unit<E>(self) -> Result<Amount, E> {
-                Ok(Amount(Quantity::default()))
-            }
-
-            fn visit_bool<E: de::Error>(self, _: bool) -> Result<Amount, E> {
-                Err(E::custom(QuantityError::Format))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, _: A) -> Result<Amount, A::Error> {
-                Err(A::Error::custom(QuantityError::Format))
-            }
-
-            fn visit_seq<A: de::SeqAccess<'de>>(self, _: A) -> Result<Amount, A::Error> {
-                Err(A::Error::custom(QuantityError::Format))
-            }
+        let raw = <&RawValue>::deserialize(input)?.get();
+        if raw == "null" {
+            return Ok(Self(Quantity::default()));
         }
-
-        input.deserialize_any(Written)
+        let text = raw
+            .strip_prefix('"')
+            .and_then(|text| text.strip_suffix('"'))
+            .unwrap_or(raw);
+        text.trim().parse().map(Self).map_err(D::Error::custom)
     }
 }

@@ -52,7 +52,7 @@ pub(super) struct FieldError {
 }
 
 impl FieldError {
-    pub(super) fn internal(path: &Path, error: String) -> Self {
+    pub(super) fn internal(path: &Path, error: &str) -> Self {
         Self::new(path, "InternalError", format!("Internal error: {error}"))
     }
 

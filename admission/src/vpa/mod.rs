@@ -30,7 +30,7 @@ pub fn review(request: &Request<'_>, gates: &Gates) -> Response {
             }
             found.errors
         }
-        Err(error) => vec![FieldError::internal(&Path::root(), error)],
+        Err(error) => vec![FieldError::internal(&Path::root(), &error)],
     };
     if !errors.is_empty() {
         response.allowed = false;

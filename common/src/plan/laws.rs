@@ -197,7 +197,7 @@ proptest! {
             let gates = world.gates.clone().with(Gate::CPUStartupBoost, boosted);
             for container in plan(&world.input(&gates)).containers {
                 for (name, limit) in &container.limits {
-                    let request = container.requests.get(name).unwrap();
+                    let request = &container.requests[name];
                     prop_assert!(request.cmp_value(limit).is_le(), "{name}: {request} above {limit}");
                 }
             }

@@ -7,7 +7,7 @@ use super::{
     resource::{Resource, set},
 };
 use crate::{
-    gates::Gate,
+    gates::{Gate, Gates},
     pod::{Pod, Resources},
     quantity::{Quantity, Rounding},
 };
@@ -24,7 +24,8 @@ pub(super) fn fit(input: &PlanInput<'_>, containers: &mut [ContainerPlan<'_>]) {
         }
         // Without a request of its own the pod requests what its containers do, which its limit bounds.
         if let Some(total) = set(pod.requests.as_ref(), name).or(set(pod.limits.as_ref(), name)) {
-            fit_requests(resource, total, others(input.pod, name, containers), containers);
+            let others = others(input.pod, name, containers);
+            fit_requests(resource, total, &others, containers);
         }
     }
 }
@@ -54,7 +55,7 @@ fn others(pod: &Pod, name: &str, containers: &[ContainerPlan<'_>]) -> Quantity {
             .iter()
             .any(|plan| plan.container.name() == container && plan.requests.contains_key(name))
     };
-    pod.managed(&crate::gates::Gates::default().with(Gate::NativeSidecar, true))
+    pod.managed(&Gates::default().with(Gate::NativeSidecar, true))
         .filter(|container| !planned(container.name()))
         .filter_map(|container| effective_request(container.spec_resources(), name))
         .fold(Quantity::default(), |sum, request| &sum + request)
@@ -68,13 +69,13 @@ fn effective_request<'r>(resources: &'r Resources, name: &str) -> Option<&'r Qua
 fn fit_requests(
     resource: Resource,
     total: &Quantity,
-    others: Quantity,
+    others: &Quantity,
     containers: &mut [ContainerPlan<'_>],
 ) {
     let name = resource.name();
     let planned = containers.iter().filter_map(|plan| plan.requests.get(name));
     let planned = planned.fold(Quantity::default(), |sum, request| &sum + request);
-    let room = total - &others;
+    let room = total - others;
     if planned.cmp_value(&room).is_le() {
         return;
     }

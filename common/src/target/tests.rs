@@ -178,14 +178,14 @@ fn vpa(name: &str, created: Option<&str>, kind: &str, target: &str) -> VerticalP
     .unwrap()
 }
 
-fn pod(owners: Value, labels: Value) -> Pod {
+fn pod(owners: &Value, labels: &Value) -> Pod {
     serde_json::from_value(json!({"metadata": {"name": "p", "ownerReferences": owners, "labels": labels}}))
         .unwrap()
 }
 
 fn web_pod() -> Pod {
     let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-1", "uid": "u", "controller": true});
-    pod(json!([owner]), json!({"app": "web"}))
+    pod(&json!([owner]), &json!({"app": "web"}))
 }
 
 fn web() -> Known {
@@ -207,7 +207,7 @@ fn which_vpa_controls_a_pod() {
     let owned = |kind: &str, controller: Value| {
         let owner =
             json!({"apiVersion": "v", "kind": kind, "name": "web", "uid": "u", "controller": controller});
-        pod(json!([owner]), json!({"app": "web"}))
+        pod(&json!([owner]), &json!({"app": "web"}))
     };
     for (what, pod, vpas, expected) in [
         (
@@ -248,13 +248,13 @@ fn which_vpa_controls_a_pod() {
         ),
         (
             "other labels",
-            pod(web_owners(), json!({"app": "db"})),
+            pod(&web_owners(), &json!({"app": "db"})),
             vec![vpa("v", may, "Deployment", "web")],
             None,
         ),
         (
             "no owner",
-            pod(json!([]), json!({"app": "web"})),
+            pod(&json!([]), &json!({"app": "web"})),
             vec![vpa("v", may, "Deployment", "web")],
             None,
         ),
@@ -301,7 +301,7 @@ fn a_vpa_that_changes_its_target_or_goes_is_found_no_more() {
 fn nobody_is_asked_where_there_is_no_vpa() {
     let known = Known::default();
     let owner = json!({"apiVersion": "v", "kind": "CloneSet", "name": "c", "uid": "u", "controller": true});
-    let pod = pod(json!([owner]), json!({}));
+    let pod = pod(&json!([owner]), &json!({}));
     assert_eq!(controlling(&pod, &[], &known), None);
     assert_eq!(known.asked.take(), []);
     assert_eq!(

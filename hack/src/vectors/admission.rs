@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 
 use ::admission::{
-    answer::{Answer, answer as answer_review},
+    answer::answer as answer_review,
     pod::{Reinvocation, Settings, World},
 };
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use common::{
     api::{
         k8s::{LabelSelector, LimitRange, ObjectMeta},
@@ -79,20 +79,16 @@ pub(super) fn answer(input: &Value, context: &Context) -> anyhow::Result<Value> 
         limit_ranges: &limit_ranges,
     };
     let body = serde_json::to_vec(&input.review)?;
-    match answer_review(&body, &world, &settings) {
-        Answer::NeedsScale(key) => bail!("{key} was not looked up"),
-        Answer::Response(response, _) => {
-            let patch_type = (!response.patch.is_empty()).then_some("JSONPatch");
-            Ok(json!({
-                "uid": response.uid,
-                "allowed": response.allowed,
-                "patch": response.patch,
-                "patchType": patch_type,
-                "warnings": response.warnings,
-                "status": response.status,
-            }))
-        }
-    }
+    let response = answer_review(&body, &world, &settings)?.response;
+    let patch_type = (!response.patch.is_empty()).then_some("JSONPatch");
+    Ok(json!({
+        "uid": response.uid,
+        "allowed": response.allowed,
+        "patch": response.patch,
+        "patchType": patch_type,
+        "warnings": response.warnings,
+        "status": response.status,
+    }))
 }
 
 /// The text of an InternalError is Go's JSON decoder speaking: that it is one is compared, and the text is not.
