@@ -75,6 +75,8 @@ pub enum Fate {
 pub enum Evictions {
     /// They are.
     Allowed,
+    /// One is to be tried.
+    Probe,
     /// They are not, for this reason; whatever needs none goes on.
     Stopped(Skip),
 }
@@ -200,6 +202,9 @@ impl<'a> Turn<'a> {
             (Kind::Unboost, Outcome::Done) => self.resized(index, Fate::Unboosted),
             (Kind::Resize, Outcome::Done) => self.resized(index, Fate::Resized),
             (Kind::Evict, Outcome::Done) => {
+                if self.evictions == Evictions::Probe {
+                    self.evictions = Evictions::Stopped(Skip::ProbePending);
+                }
                 self.restrictions.evicted(index);
                 self.set_fate(index, Fate::Evicted);
             }

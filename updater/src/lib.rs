@@ -3,6 +3,7 @@
 mod args;
 pub mod decide;
 pub mod eligible;
+pub mod evidence;
 pub mod group;
 pub mod hopeless;
 pub mod inplace;

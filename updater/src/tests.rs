@@ -324,6 +324,20 @@ fn nothing_is_evicted_while_admission_is_stale() {
 }
 
 #[test]
+fn a_probe_is_one_eviction() {
+    let mut probing = workload("Recreate", 8).with(|workload| workload.evictions = Evictions::Probe);
+    assert_eq!(probing.done(), ["evict web-0"]);
+    let mut refused = workload("InPlaceOrRecreate", 8).with(|workload| {
+        workload.evictions = Evictions::Probe;
+        workload.resize_fails = vec![("web-0", Outcome::Refused), ("web-1", Outcome::Refused)];
+    });
+    assert_eq!(
+        refused.done(),
+        ["resize web-2", "resize web-3", "resize web-4", "resize web-5"]
+    );
+}
+
+#[test]
 fn eviction_requirements_are_heard() {
     for (direction, expected) in [
         ("TargetHigherThanRequests", "evicted"),
