@@ -167,8 +167,9 @@ fn attempt(family: &Family, answer: Answer, case: &Case, context: &Context) -> R
     }
 }
 
-/// The smallest set of further quirks with which a case passes: one, then two, then what is left of all of them when each
-/// that is not needed is taken away. `None` if not even all of them help.
+/// A smallest set of further quirks with which a case passes: one, or what is left of all of them when each that is not
+/// needed is taken away. Pairs are not tried out: there are hundreds, and some cases take long. `None` if not even all of
+/// them help.
 fn explanation(on: Quirks, passes: impl Fn(Quirks) -> bool) -> Option<Quirks> {
     let missing: Vec<Quirk> = Quirk::ALL.into_iter().filter(|quirk| !on.has(*quirk)).collect();
     if missing.is_empty() || !passes(Quirks::all()) {
@@ -183,15 +184,6 @@ fn explanation(on: Quirks, passes: impl Fn(Quirks) -> bool) -> Option<Quirks> {
     };
     if let Some(one) = missing.iter().find(|one| passes(on.with(**one))) {
         return Some(Quirks::none().with(*one));
-    }
-    let pairs = missing
-        .iter()
-        .enumerate()
-        .flat_map(|(i, one)| missing[i + 1..].iter().map(move |two| (*one, *two)));
-    for (one, two) in pairs {
-        if passes(on.with(one).with(two)) {
-            return Some(Quirks::none().with(one).with(two));
-        }
     }
     let needed = missing.iter().fold(Quirks::all(), |quirks, quirk| {
         let fewer = quirks.without(*quirk);
