@@ -50,9 +50,9 @@ pub type Recommendation = BTreeMap<Name, Recommended>;
 
 /// Makes the recommendation of a VPA from the merged histories of its containers.
 ///
-/// Where there is no sample of a resource VPA recommends the bare minimum, and its updater acts on that (Q10). We leave
-/// out what nobody knows, unless the policy names a minimum; and what was published before stays until there is
-/// something better.
+/// Where there is no sample of a resource VPA recommends the bare minimum, and its updater acts on that (Q10). With us
+/// what was published before stays until there is something better; otherwise what nobody knows is left out, unless
+/// the policy names a minimum.
 #[must_use]
 pub fn recommend(
     histories: &BTreeMap<&Name, History>,
@@ -66,15 +66,16 @@ pub fn recommend(
     for (name, history) in histories {
         let controlled = policies.controlled(name);
         let estimate = estimator.estimate(history, histories.len());
-        let mut recommended = rounding.write(&estimate);
+        let estimated = rounding.write(&estimate);
+        let mut recommended = estimated.clone();
         if !quirks.has(Quirk::ActsOnMinimumWithoutSamples) {
-            let known = sampled(history);
-            let wanted = minimum_given(policies, name);
-            recommended.keep(&PerResource {
-                cpu: known.cpu || wanted.cpu,
-                memory: known.memory || wanted.memory,
-            });
-            recommended.fill(published.and_then(|published| find(published, name)));
+            recommended.keep(&sampled(history));
+            if let Some(published) = published.and_then(|published| find(published, name)) {
+                recommended.fill(published.into());
+            }
+            let mut minimum = estimated;
+            minimum.keep(&minimum_given(policies, name));
+            recommended.fill(minimum);
         }
         recommended.keep(&controlled);
         // A policy that controls nothing gets what it asks for: an entry without amounts.
@@ -166,11 +167,8 @@ impl Recommended {
         }
     }
 
-    /// Takes the resources that are missing from what was published.
-    fn fill(&mut self, published: Option<&RecommendedContainerResources>) {
-        let Some(published) = published.map(Self::from) else {
-            return;
-        };
+    /// Takes the resources that are missing from another recommendation.
+    fn fill(&mut self, other: Self) {
         let missing = PerResource {
             cpu: self.target.cpu.is_none(),
             memory: self.target.memory.is_none(),
@@ -180,7 +178,7 @@ impl Recommended {
             lower,
             upper,
             uncapped,
-        } = published;
+        } = other;
         for (ours, theirs) in self.lists().into_iter().zip([target, lower, upper, uncapped]) {
             if missing.cpu {
                 ours.cpu = theirs.cpu;
@@ -367,6 +365,13 @@ mod tests {
         assert_eq!(
             targets(true, false, &json!([]), &published, Quirks::none()),
             json!({"a": {"cpu": "247m", "memory": "3Gi"}, "b": {"cpu": "1", "memory": "1Gi"}})
+        );
+        // Even a minimum in the policy is only for those who have nothing better.
+        let minimum = json!([{"containerName": "b", "minAllowed": {"cpu": "5m", "memory": "5Mi"}}]);
+        let cpu_only = json!([{"containerName": "b", "target": {"cpu": "1"}}]);
+        assert_eq!(
+            targets(true, true, &minimum, &cpu_only, Quirks::none()),
+            json!({"a": {"cpu": "247m", "memory": "351198544"}, "b": {"cpu": "1", "memory": "125Mi"}})
         );
         let memory_only = json!([{"containerName": "b", "controlledResources": ["memory"]}]);
         assert_eq!(
