@@ -7,6 +7,8 @@ pub mod evidence;
 pub mod group;
 pub mod hopeless;
 pub mod inplace;
+#[cfg(test)]
+mod laws;
 pub mod memory;
 mod num;
 pub mod observed;

@@ -86,7 +86,7 @@ impl<'p> Wanted<'p> {
     fn of(pod: &Pod, vpa: &Vpa, plan: &'p ContainerPlan<'_>, now: DateTime<Utc>) -> Option<Self> {
         match unboost::boost_of(pod, plan.container.name(), vpa, now) {
             Boost::Running => None,
-            Boost::None if plan.switched_off => None,
+            Boost::None if plan.switched_off || vpa.sizing.is_off() => None,
             Boost::Over(text) if plan.requests.is_empty() && plan.limits.is_empty() => {
                 let Resources { requests, limits } = unboost::original(text);
                 Some(Self {

@@ -17,6 +17,7 @@ pub(crate) fn noon() -> DateTime<Utc> {
 }
 
 /// A workload `web` of equal pods, its VPA and the updater's flags.
+#[derive(Debug)]
 pub(crate) struct Workload {
     pub(crate) vpa: Value,
     pub(crate) pods: Vec<Value>,

@@ -162,7 +162,7 @@ fn recommended<'a>(
         limits: ResourceList::new(),
         reasons: Vec::new(),
         switched_off: policy.is_some_and(|policy| policy.off)
-            && (input.gates.enabled(Gate::CPUStartupBoost)
+            && ((input.stage == Stage::New && input.gates.enabled(Gate::CPUStartupBoost))
                 || !input.quirks.has(Quirk::AppliesToContainersSwitchedOff)),
         boosted_from: None,
     };
