@@ -6,6 +6,8 @@ mod fence;
 pub mod lease;
 pub mod limit;
 mod requests;
+pub mod scale;
+pub mod watch;
 
 pub use deadline::DeadlineExceeded;
 pub use fence::LeadershipOver;

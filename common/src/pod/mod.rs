@@ -11,6 +11,8 @@ pub use slim::{
     ResourceList, Resources, Running, Terminated,
 };
 
+pub(crate) use slim::{null_is_default, slim_metadata};
+
 use std::fmt;
 
 use slim::Container;

@@ -224,7 +224,7 @@ pub struct Terminated {
 }
 
 /// Of the metadata, what some component reads; above all not `managedFields`, a third of a pod's bytes.
-fn slim_metadata<'de, D: Deserializer<'de>>(input: D) -> Result<ObjectMeta, D::Error> {
+pub(crate) fn slim_metadata<'de, D: Deserializer<'de>>(input: D) -> Result<ObjectMeta, D::Error> {
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase", default)]
     struct Slim {
@@ -258,7 +258,7 @@ fn slim_metadata<'de, D: Deserializer<'de>>(input: D) -> Result<ObjectMeta, D::E
 }
 
 /// Go writes `null` for an empty list or struct where others leave the field out; both mean the same.
-fn null_is_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+pub(crate) fn null_is_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     input: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(input)?.unwrap_or_default())

@@ -1,0 +1,149 @@
+use super::*;
+use crate::{
+    pod::Pod,
+    target::{ControllerKey, WellKnown},
+};
+use k8s_openapi::api::{
+    apps::v1::ReplicaSet,
+    batch::v1::{CronJob, Job},
+    core::v1::ReplicationController,
+};
+use kube::core::Status;
+use serde_json::json;
+
+fn pod(name: &str) -> Pod {
+    serde_json::from_value(json!({"metadata": {"namespace": "shop", "name": name}})).unwrap()
+}
+
+/// Tells an index of events; gives what it was told, in words.
+fn told(lists: &mut Lists, events: Vec<watcher::Event<Pod>>) -> Vec<String> {
+    let name = |pod: &Pod| pod.metadata.name.clone().unwrap();
+    let mut told = Vec::new();
+    for event in events {
+        let complete = lists.tell(event, &mut |change| {
+            told.push(match change {
+                Change::Applied(pod) => format!("applied {}", name(&pod)),
+                Change::Deleted(pod) => format!("deleted {}", name(&pod)),
+                Change::Relisted(seen) => format!(
+                    "relisted a: {}, b: {}",
+                    seen.contains("shop", "a"),
+                    seen.contains("shop", "b")
+                ),
+            });
+        });
+        if complete {
+            told.push("complete".to_owned());
+        }
+    }
+    told
+}
+
+#[test]
+fn a_first_list_has_nothing_to_take_away_and_a_second_says_what_is_still_there() {
+    use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
+    let mut lists = Lists::default();
+    assert_eq!(
+        told(
+            &mut lists,
+            vec![
+                Init,
+                InitApply(pod("a")),
+                InitDone,
+                Apply(pod("b")),
+                Delete(pod("a"))
+            ]
+        ),
+        ["applied a", "complete", "applied b", "deleted a"]
+    );
+    assert_eq!(
+        told(&mut lists, vec![Init, InitApply(pod("a")), InitDone]),
+        ["applied a", "relisted a: true, b: false", "complete"]
+    );
+}
+
+#[test]
+fn what_a_list_brought_that_broke_off_is_taken_away_by_the_next() {
+    use watcher::Event::{Init, InitApply, InitDone};
+    let mut lists = Lists::default();
+    assert_eq!(
+        told(
+            &mut lists,
+            vec![Init, InitApply(pod("a")), Init, InitApply(pod("b")), InitDone]
+        ),
+        ["applied a", "applied b", "relisted a: false, b: true", "complete"]
+    );
+}
+
+#[test]
+fn only_a_refusal_of_the_request_itself_ends_streaming() {
+    let refused = |code: u16| {
+        let status = Status {
+            code,
+            ..Status::default()
+        };
+        watcher::Error::WatchStartFailed(kube::Error::Api(Box::new(status)))
+    };
+    for (code, expected) in [
+        (400, true),
+        (422, true),
+        (403, false),
+        (410, false),
+        (429, false),
+        (500, false),
+    ] {
+        assert_eq!(refuses_streaming(&refused(code)), expected, "{code}");
+    }
+    assert!(!refuses_streaming(&watcher::Error::NoResourceVersion));
+}
+
+#[test]
+fn controllers_are_read_by_kind() {
+    let metadata = json!({"namespace": "shop", "name": "it", "ownerReferences": [
+        {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "1", "controller": true}]});
+    let owner = Some(ControllerKey {
+        namespace: "shop".to_owned(),
+        api_version: "apps/v1".to_owned(),
+        kind: "Deployment".to_owned(),
+        name: "web".to_owned(),
+    });
+    let selecting =
+        json!({"metadata": metadata, "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": {}}});
+    let labelled = json!({"metadata": metadata, "spec": {"selector": {"app": "web"}}});
+    let cron = json!({"metadata": metadata, "spec": {"jobTemplate": {"spec": {"template":
+        {"metadata": {"labels": {"app": "web"}}}}}}});
+    let read = [
+        read::<SlimSelecting<ReplicaSet>>(&selecting),
+        read::<SlimSelecting<Job>>(&selecting),
+        read::<SlimReplicationController>(&labelled),
+        read::<SlimCronJob>(&cron),
+    ];
+    let kinds = [
+        WellKnown::ReplicaSet,
+        WellKnown::Job,
+        WellKnown::ReplicationController,
+        WellKnown::CronJob,
+    ];
+    for ((kind, controller), expected) in read.into_iter().zip(kinds) {
+        assert_eq!(kind, expected);
+        assert_eq!(controller.owner, owner);
+        assert_eq!(controller.selector, "app=web".parse(), "{kind:?}");
+    }
+}
+
+#[test]
+fn a_slim_kind_has_the_address_of_the_kind() {
+    let url = |path: String| path;
+    assert_eq!(
+        url(SlimCronJob::url_path(&(), Some("shop"))),
+        CronJob::url_path(&(), Some("shop"))
+    );
+    assert_eq!(
+        url(SlimReplicationController::url_path(&(), None)),
+        ReplicationController::url_path(&(), None)
+    );
+}
+
+fn read<C: WatchedController>(json: &serde_json::Value) -> (WellKnown, crate::target::Controller) {
+    let object: C = serde_json::from_value(json.clone()).unwrap();
+    (C::KIND, object.controller())
+}
