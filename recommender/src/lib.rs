@@ -3,19 +3,26 @@
 pub mod aggregate;
 mod args;
 pub mod checkpoint;
+mod checkpoints;
 pub mod cluster;
 pub mod conditions;
 pub mod estimate;
+mod feed;
 pub mod histogram;
+pub mod history;
 mod instant;
+mod metrics;
 mod num;
 pub mod oom;
 pub mod peaks;
 pub mod policy;
 pub mod postprocess;
+mod publish;
 pub mod recommend;
 mod run;
+mod status;
 pub mod window;
+mod write;
 
 pub use args::Args;
-pub use run::{Config, run};
+pub use run::{CheckpointConfig, Config, run};

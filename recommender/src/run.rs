@@ -1,10 +1,33 @@
-//! The recommender in its shell: connects, waits for its lease, and goes round its loop until it is asked to stop.
+//! The recommender in its shell: connects, waits for its lease, reads what was known before, and goes round its loop
+//! until it is asked to stop.
 
-use std::time::Duration;
+use std::{num::NonZeroUsize, time::Duration};
 
+use anyhow::Result;
+use chrono::TimeDelta;
 use common::{
+    clock::{Clock, Moment},
     daemon::{Context, DaemonError, Handles, Settings, Shell},
-    kube::lease::{self, LeaseMetrics, LeaseSettings},
+    kube::{
+        lease::{self, Leadership, LeaseMetrics, LeaseSettings},
+        scale::Scales,
+        watch::WatchMetrics,
+    },
+    quantity::{Bytes, MilliCpu},
+};
+
+use crate::{
+    checkpoints::Checkpoints,
+    cluster::{ContainerUpdate, ModelConfig, Place, PodUpdate, Usage},
+    estimate::EstimatorConfig,
+    feed::{Feed, SampleCounts, Shared, Watches, usage},
+    history::{ExternalConfig, HistoryConfig, prometheus},
+    metrics::Metrics,
+    postprocess::PostProcessing,
+    publish::publish,
+    recommend::Rounding,
+    status::StatusConfig,
+    window::amount,
 };
 
 /// What the recommender is to do.
@@ -16,27 +39,62 @@ pub struct Config {
     pub interval: Duration,
     /// The lease to hold while working, if there may be several.
     pub leader_election: Option<LeaseSettings>,
+    /// The name by which VPAs choose this recommender.
+    pub recommender_name: String,
+    /// Only pods that some VPA selects are known.
+    pub memory_saver: bool,
+    /// How much is written at the same time.
+    pub workers: NonZeroUsize,
+    /// How checkpoints are kept.
+    pub checkpoints: CheckpointConfig,
+    /// Where usage from before the start comes from.
+    pub history: HistoryConfig,
+    /// Where usage comes from, if not from `metrics.k8s.io`.
+    pub external: Option<ExternalConfig>,
+    /// How usage is counted.
+    pub model: ModelConfig,
+    /// How numbers are made from it.
+    pub estimator: EstimatorConfig,
+    /// How they are written.
+    pub rounding: Rounding,
+    /// What is done to them in the end.
+    pub post_processing: PostProcessing,
 }
+
+/// How checkpoints are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckpointConfig {
+    /// How often to look for those whose VPA is gone.
+    pub gc_interval: Duration,
+    /// How long writing may take in one loop, and how long collecting may.
+    pub timeout: Duration,
+    /// How old a change may get before it is written.
+    pub max_age: TimeDelta,
+}
+
+/// How long the list of metrics may take to come.
+const METRICS_DEADLINE: Duration = Duration::from_secs(60);
+/// How long the last checkpoints may take to be written; less than a daemon's grace.
+const FLUSH_BUDGET: Duration = Duration::from_secs(20);
+/// How many links a chain of scales may have.
+const SCALE_ROUNDS: usize = 8;
 
 /// Runs the recommender until shutdown is requested.
 pub async fn run(config: Config, mut context: Context) -> Result<(), DaemonError> {
     let lease_metrics = LeaseMetrics::register(&mut context.registry);
+    let watch_metrics = WatchMetrics::register(&mut context.registry);
+    let metrics = Metrics::register(&mut context.registry);
     let mut shell = Shell::start(context, Some(config.interval));
     let handles = shell.handles();
     shell.spawn("recommender", async move {
         if !handles.connect().await {
             return Ok(());
         }
-        let Config {
-            settings,
-            interval,
-            leader_election,
-        } = config;
-        tracing::debug!(gates = %settings.gates, namespaces = ?settings.namespaces, "connected");
+        let leader_election = config.leader_election.clone();
         let work = handles.clone();
         Ok(
-            lease::lead(leader_election, lease_metrics, &handles, move |_leadership| {
-                turn(work, interval)
+            lease::lead(leader_election, lease_metrics, &handles, move |leadership| {
+                Recommender::new(config, work, leadership, metrics, watch_metrics).work()
             })
             .await?,
         )
@@ -44,20 +102,294 @@ pub async fn run(config: Config, mut context: Context) -> Result<(), DaemonError
     shell.run().await
 }
 
-/// The loop. Monitoring starts with it, and the first turn comes after one interval, as in VPA.
-async fn turn(handles: Handles, interval: Duration) -> anyhow::Result<()> {
-    let Handles {
-        clock,
-        shutdown,
-        activity,
-        ..
-    } = handles;
-    let mut ticker = clock.ticker(interval);
-    loop {
-        activity.mark();
-        tokio::select! {
-            () = ticker.tick() => {}
-            () = shutdown.requested() => return Ok(()),
+/// A recommender at work.
+struct Recommender {
+    config: Config,
+    handles: Handles,
+    feed: Shared,
+    watches: Watches,
+    scales: Scales,
+    checkpoints: Option<Checkpoints>,
+    status: StatusConfig,
+    metrics: Metrics,
+    /// For everything that a leader writes.
+    client: kube::Client,
+}
+
+impl Recommender {
+    fn new(
+        config: Config,
+        handles: Handles,
+        leadership: Leadership,
+        metrics: Metrics,
+        watch_metrics: WatchMetrics,
+    ) -> Self {
+        let client = leadership.guard(&handles.client);
+        let namespaces = config.settings.namespaces.clone();
+        let feed = Shared::new(Feed::new(
+            config.model,
+            namespaces.clone(),
+            config.recommender_name.clone(),
+            config.memory_saver,
+        ));
+        let checkpoints = matches!(config.history, HistoryConfig::Checkpoints).then(|| Checkpoints {
+            client: client.clone(),
+            clock: handles.clock.clone(),
+            feed: feed.clone(),
+            namespaces: namespaces.clone(),
+            metrics: metrics.clone(),
+            workers: config.workers.get(),
+            shutdown: handles.shutdown.clone(),
+        });
+        let status = StatusConfig {
+            estimator: config.estimator,
+            rounding: config.rounding,
+            post_processing: config.post_processing.clone(),
+            quirks: config.model.quirks,
+        };
+        Self {
+            watches: Watches::new(handles.clone(), namespaces, watch_metrics, feed.clone()),
+            scales: Scales::new(handles.client.clone(), handles.clock.clone()),
+            config,
+            handles,
+            feed,
+            checkpoints,
+            status,
+            metrics,
+            client,
         }
+    }
+
+    /// The loop. Monitoring starts with it, and the first turn comes after one interval, as in VPA.
+    async fn work(mut self) -> Result<()> {
+        self.watches.start_targets();
+        if !self.watches.synced().await? {
+            return Ok(());
+        }
+        self.load_vpas().await;
+        if !self.load_history().await {
+            return Ok(());
+        }
+        let relist = self.watches.start_pods();
+        if !self.watches.synced().await? {
+            return Ok(());
+        }
+        let clock = self.handles.clock.clone();
+        let shutdown = self.handles.shutdown.clone();
+        let metrics = self.metrics.clone();
+        let mut ticker = clock.ticker(self.config.interval);
+        let mut collected = clock.moment();
+        loop {
+            self.handles.activity.mark();
+            tokio::select! {
+                () = ticker.tick() => {}
+                () = shutdown.requested() => break,
+                ended = self.watches.ended() => return ended,
+            }
+            let mut steps = Steps::start(&clock, &metrics);
+            let new_selectors = self.load_vpas().await;
+            if new_selectors && self.config.memory_saver {
+                relist.request();
+            }
+            steps.done("LoadVPAs");
+            // Pods come by themselves.
+            steps.done("LoadPods");
+            self.load_metrics().await;
+            steps.done("LoadMetrics");
+            self.feed.lock().delete_gone_pods(clock.now());
+            steps.done("DeleteRemovedPods");
+            let workers = self.config.workers.get();
+            publish(
+                &self.client,
+                &self.feed,
+                &self.status,
+                &self.metrics,
+                workers,
+                clock.now(),
+                &shutdown,
+            )
+            .await?;
+            steps.done("UpdateVPAs");
+            self.maintain_checkpoints(&mut collected).await;
+            steps.done("MaintainCheckpoints");
+            self.collect_garbage();
+            steps.done("GarbageCollect");
+            steps.total();
+        }
+        if let Some(checkpoints) = &self.checkpoints {
+            checkpoints.write(TimeDelta::zero(), FLUSH_BUDGET).await;
+        }
+        Ok(())
+    }
+
+    /// Resolves the targets of all VPAs; says whether there are selectors that were not there before.
+    async fn load_vpas(&mut self) -> bool {
+        let workers = self.config.workers.get();
+        let targets = self.feed.lock().scaled_targets();
+        self.scales.refresh(targets, workers).await;
+        let mut new_selectors = false;
+        for _ in 0..SCALE_ROUNDS {
+            let (needs, new) = self.feed.lock().load_vpas(&self.scales);
+            new_selectors |= new;
+            if needs.is_empty() {
+                break;
+            }
+            self.scales.refresh(needs, workers).await;
+        }
+        new_selectors
+    }
+
+    /// Reads what was known before; false if shutdown is requested first.
+    async fn load_history(&self) -> bool {
+        match (&self.config.history, &self.checkpoints) {
+            (HistoryConfig::Checkpoints, Some(checkpoints)) => checkpoints.load().await,
+            (HistoryConfig::Prometheus(config), _) => {
+                self.load_prometheus(config).await;
+                !self.handles.shutdown.is_requested()
+            }
+            (HistoryConfig::Checkpoints, None) => true,
+        }
+    }
+
+    /// As in VPA the recommender goes on without a history that cannot be had; nothing is overwritten by that.
+    async fn load_prometheus(&self, config: &prometheus::PrometheusConfig) {
+        let now = self.handles.clock.now();
+        let namespace = match &self.config.settings.namespaces {
+            common::daemon::Namespaces::Only(namespace) => Some(namespace.as_str()),
+            _ => None,
+        };
+        let pods = match prometheus::read(config, namespace, now, &self.metrics).await {
+            Ok(pods) => pods,
+            Err(error) => {
+                tracing::error!(%error, "there is no history from Prometheus");
+                return;
+            }
+        };
+        tracing::info!(pods = pods.len(), "read the history from Prometheus");
+        let mut counts = SampleCounts::default();
+        for ((namespace, name), pod) in pods {
+            let mut feed = self.feed.lock();
+            let names = pod.containers.keys();
+            let containers: Vec<_> = names
+                .map(|name| ContainerUpdate {
+                    name,
+                    place: Place::Regular,
+                })
+                .collect();
+            let update = PodUpdate {
+                namespace: &namespace,
+                name: &name,
+                labels: &pod.labels,
+                terminal: false,
+                containers: &containers,
+            };
+            feed.cluster.upsert_pod(&update, now);
+            for (container, history) in &pod.containers {
+                let id = (namespace.as_str(), name.as_str(), container.as_str());
+                for (time, cores) in &history.cpu {
+                    let usage = Usage::Cpu(MilliCpu(amount(cores * 1000.0)));
+                    counts.count(feed.cluster.add_sample(id, usage, *time, now));
+                }
+                for (time, bytes) in &history.memory {
+                    let usage = Usage::Memory(Bytes(amount(*bytes)));
+                    counts.count(feed.cluster.add_sample(id, usage, *time, now));
+                }
+            }
+        }
+        counts.report(&self.metrics);
+    }
+
+    /// Reads the usage of all pods. What cannot be read is an error and not an absence of usage: the model stays as it
+    /// is.
+    async fn load_metrics(&self) {
+        let outcome = self.read_metrics().await;
+        self.metrics.metrics_response(outcome.is_err());
+        match outcome {
+            Ok(counts) => {
+                tracing::debug!(?counts, "read the usage of pods");
+                counts.report(&self.metrics);
+            }
+            Err(error) => tracing::error!("cannot read the usage of pods: {error:#}"),
+        }
+    }
+
+    async fn read_metrics(&self) -> Result<SampleCounts> {
+        let path = match &self.config.settings.namespaces {
+            common::daemon::Namespaces::Only(namespace) => {
+                format!("/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods")
+            }
+            _ => "/apis/metrics.k8s.io/v1beta1/pods".to_owned(),
+        };
+        let request = http::Request::get(path).body(Vec::new())?;
+        let asked = self.handles.client.request_text(request);
+        let text = tokio::time::timeout(METRICS_DEADLINE, asked).await??;
+        let (feed, now) = (self.feed.clone(), self.handles.clock.now());
+        tokio::task::spawn_blocking(move || {
+            let mut counts = SampleCounts::default();
+            usage::read(&text, |sample| feed.lock().add_usage(&sample, now, &mut counts))?;
+            Ok(counts)
+        })
+        .await?
+    }
+
+    async fn maintain_checkpoints(&self, collected: &mut Moment) {
+        let Some(checkpoints) = &self.checkpoints else {
+            return;
+        };
+        let CheckpointConfig {
+            gc_interval,
+            timeout,
+            max_age,
+        } = self.config.checkpoints;
+        checkpoints.write(max_age, timeout).await;
+        let now = self.handles.clock.moment();
+        if now.since(*collected) >= gc_interval {
+            *collected = now;
+            match tokio::time::timeout(timeout, checkpoints.collect()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::warn!(%error, "cannot collect checkpoints"),
+                Err(_) => tracing::warn!("collecting checkpoints took too long and goes on next time"),
+            }
+        }
+    }
+
+    fn collect_garbage(&self) {
+        let mut feed = self.feed.lock();
+        let Feed { cluster, vpas, .. } = &mut *feed;
+        cluster.collect_garbage(self.handles.clock.now(), |namespace, name| {
+            let row = vpas.ours.get(&(namespace.to_owned(), name.to_owned()));
+            row.is_some_and(|row| row.unsupported.is_none())
+        });
+    }
+}
+
+/// Measures the steps of a loop.
+struct Steps<'m> {
+    clock: &'m Clock,
+    metrics: &'m Metrics,
+    started: Moment,
+    last: Moment,
+}
+
+impl<'m> Steps<'m> {
+    fn start(clock: &'m Clock, metrics: &'m Metrics) -> Self {
+        let now = clock.moment();
+        Self {
+            clock,
+            metrics,
+            started: now,
+            last: now,
+        }
+    }
+
+    fn done(&mut self, step: &'static str) {
+        let now = self.clock.moment();
+        self.metrics.step(step, now.since(self.last));
+        self.last = now;
+    }
+
+    fn total(self) {
+        self.metrics
+            .step("total", self.clock.moment().since(self.started));
     }
 }

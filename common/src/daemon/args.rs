@@ -121,6 +121,14 @@ pub enum ArgsError {
     /// A loop that would never rest.
     #[error("--{0} must be longer than zero")]
     ZeroInterval(&'static str),
+    /// A value that the daemon cannot work with.
+    #[error("invalid --{flag}: {reason}")]
+    Invalid {
+        /// The flag.
+        flag: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
 }
 
 impl CommonArgs {

@@ -235,6 +235,16 @@ impl ControllerIndex {
         }
     }
 
+    /// Forgets those of one kind that are not to be kept, by namespace and name.
+    pub fn retain(&mut self, kind: WellKnown, keep: impl Fn(&str, &str) -> bool) {
+        if let Some(namespaces) = self.0.get_mut(&kind) {
+            namespaces.retain(|namespace, names| {
+                names.retain(|name, _| keep(namespace, name));
+                !names.is_empty()
+            });
+        }
+    }
+
     /// One of them.
     #[must_use]
     pub fn get(&self, kind: WellKnown, namespace: &str, name: &str) -> Option<&Controller> {

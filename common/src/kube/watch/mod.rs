@@ -103,6 +103,7 @@ pub struct Watch {
     metrics: WatchMetrics,
     synced: watch::Sender<bool>,
     restart: watch::Receiver<u64>,
+    lists: Lists,
 }
 
 /// Makes a watch list everything again.
@@ -128,14 +129,22 @@ impl Watch {
             metrics: metrics.clone(),
             synced,
             restart,
+            lists: Lists::default(),
         };
         (watch, Synced(receiver), Relist(relist))
+    }
+
+    /// The index knows things already that are gone if the first list does not have them.
+    #[must_use]
+    pub fn into_filled_index(mut self) -> Self {
+        self.lists.begun = true;
+        self
     }
 
     /// Watches until shutdown is requested and tells an index what happens. Errors are logged, counted and retried
     /// with growing pauses; what was known stays known meanwhile.
     pub async fn run<K>(
-        self,
+        mut self,
         api: Api<K>,
         config: watcher::Config,
         shutdown: Shutdown,
@@ -143,7 +152,7 @@ impl Watch {
     ) where
         K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     {
-        let mut lists = Lists::default();
+        let mut lists = std::mem::take(&mut self.lists);
         let mut streaming = true;
         let mut restart = self.restart.clone();
         let mut relist = async || {
