@@ -15,7 +15,7 @@ use common::{
     daemon::{Context, DaemonError, Settings, Shutdown},
     kube::lease::LeaseSettings,
 };
-use hack::sandbox::{Options, Sandbox};
+use hack::sandbox::{Options, Sandbox, install_crds};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use tokio::{net::TcpListener, task::JoinHandle};
@@ -39,6 +39,7 @@ impl Bench {
             ..Options::default()
         };
         let sandbox = Sandbox::start(options).await.unwrap();
+        install_crds(sandbox.api()).await.unwrap();
         Self { time, sandbox }
     }
 
@@ -53,8 +54,6 @@ impl Bench {
         );
         context.admin = Some(listener);
         let config = recommender::Config {
-            settings: Settings::default(),
-            interval: Duration::from_secs(60),
             leader_election: Some(LeaseSettings {
                 namespace: "kube-system".to_owned(),
                 name: "vpa-recommender-lease".to_owned(),
@@ -62,6 +61,7 @@ impl Bench {
                 renew_deadline: Duration::from_secs(10),
                 retry_period: Duration::from_secs(2),
             }),
+            ..recommender::Config::from_flags([]).unwrap()
         };
         let running = tokio::spawn(recommender::run(config, context));
         let daemon = Daemon {

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use common::{
     api::k8s::Event,
     gates::Gates,
-    pod::{ContainerStatus, Managed, Pod, Terminated},
+    pod::{Managed, Pod, Terminated},
     quantity::{Bytes, Quantity},
     time,
 };
@@ -33,41 +33,81 @@ pub struct Oom {
 /// The kills among a pod's managed containers that an update tells of.
 #[must_use]
 pub fn in_update(old: &Pod, new: &Pod, gates: &Gates) -> Vec<Oom> {
-    new.managed(gates)
-        .filter_map(|after| {
-            let before = old.managed_by_name(after.name(), gates)?;
-            let (killed, container) = killed(&before, &after)?;
-            let (resources, _) = container.current_resources();
-            Some(Oom {
-                namespace: new.metadata.namespace.clone().unwrap_or_default(),
-                pod: new.metadata.name.clone().unwrap_or_default(),
-                container: after.name().to_owned(),
-                time: killed.finished_at.unwrap_or(NEVER),
-                memory: resources
-                    .request("memory")
-                    .map_or(Bytes::ZERO, Bytes::from_quantity),
-            })
-        })
-        .collect()
+    Remembered::of(old, gates).kills_in(new, gates)
 }
 
-/// How a container was killed between two looks at it, and which of the two knows what it had then.
-fn killed<'a, 'p>(
-    before: &'a Managed<'p>,
-    after: &'a Managed<'p>,
-) -> Option<(&'p Terminated, &'a Managed<'p>)> {
-    let (old, new) = (before.status()?, after.status()?);
-    let restarted = new.restart_count > old.restart_count;
-    if let Some(killed) = oom_killed(new.state.terminated.as_ref()) {
-        let unseen = old.state.terminated.is_none() || restarted;
-        return unseen.then_some((killed, after));
+/// What has to be kept of a pod to see the kills that its next update tells of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remembered(Box<[Container]>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Container {
+    name: Box<str>,
+    restart_count: i32,
+    running: bool,
+    terminated: bool,
+    /// What it asked for.
+    memory: Bytes,
+}
+
+impl Remembered {
+    /// What has to be kept of a pod as it is now.
+    #[must_use]
+    pub fn of(pod: &Pod, gates: &Gates) -> Self {
+        let containers = pod.managed(gates).filter_map(|container| {
+            let status = container.status()?;
+            Some(Container {
+                name: container.name().into(),
+                restart_count: status.restart_count,
+                running: status.state.running.is_some(),
+                terminated: status.state.terminated.is_some(),
+                memory: requested(&container),
+            })
+        });
+        Self(containers.collect())
     }
-    // It runs again already: we have seen neither the end nor the wait.
-    let running = |status: &ContainerStatus| status.state.running.is_some();
-    if restarted && running(old) && running(new) {
-        return Some((oom_killed(new.last_state.terminated.as_ref())?, before));
+
+    /// The kills among the managed containers since then.
+    #[must_use]
+    pub fn kills_in(&self, new: &Pod, gates: &Gates) -> Vec<Oom> {
+        new.managed(gates)
+            .filter_map(|after| {
+                let before = self.0.iter().find(|before| *before.name == *after.name())?;
+                let (killed, memory) = before.killed(&after)?;
+                Some(Oom {
+                    namespace: new.metadata.namespace.clone().unwrap_or_default(),
+                    pod: new.metadata.name.clone().unwrap_or_default(),
+                    container: after.name().to_owned(),
+                    time: killed.finished_at.unwrap_or(NEVER),
+                    memory,
+                })
+            })
+            .collect()
     }
-    None
+}
+
+impl Container {
+    /// How a container was killed between two looks at it, and what it had asked for then.
+    fn killed<'p>(&self, after: &Managed<'p>) -> Option<(&'p Terminated, Bytes)> {
+        let new = after.status()?;
+        let restarted = new.restart_count > self.restart_count;
+        if let Some(killed) = oom_killed(new.state.terminated.as_ref()) {
+            let unseen = !self.terminated || restarted;
+            return unseen.then(|| (killed, requested(after)));
+        }
+        // It runs again already: we have seen neither the end nor the wait.
+        if restarted && self.running && new.state.running.is_some() {
+            return Some((oom_killed(new.last_state.terminated.as_ref())?, self.memory));
+        }
+        None
+    }
+}
+
+fn requested(container: &Managed<'_>) -> Bytes {
+    let (resources, _) = container.current_resources();
+    resources
+        .request("memory")
+        .map_or(Bytes::ZERO, Bytes::from_quantity)
 }
 
 fn oom_killed(terminated: Option<&Terminated>) -> Option<&Terminated> {

@@ -1,13 +1,13 @@
 //! The recommender in its shell: connects, waits for its lease, reads what was known before, and goes round its loop
 //! until it is asked to stop.
 
-use std::{num::NonZeroUsize, time::Duration};
+use std::{ffi::OsString, num::NonZeroUsize, time::Duration};
 
 use anyhow::Result;
 use chrono::TimeDelta;
 use common::{
     clock::{Clock, Moment},
-    daemon::{Context, DaemonError, Handles, Settings, Shell},
+    daemon::{Context, DaemonError, Flags as _, Handles, Settings, Shell, pflag},
     kube::{
         lease::{self, Leadership, LeaseMetrics, LeaseSettings},
         scale::Scales,
@@ -17,6 +17,7 @@ use common::{
 };
 
 use crate::{
+    Args,
     checkpoints::Checkpoints,
     cluster::{ContainerUpdate, ModelConfig, Place, PodUpdate, Usage},
     estimate::EstimatorConfig,
@@ -59,6 +60,18 @@ pub struct Config {
     pub rounding: Rounding,
     /// What is done to them in the end.
     pub post_processing: PostProcessing,
+}
+
+impl Config {
+    /// What a command line means, without the program's name: for a recommender inside another process.
+    ///
+    /// # Errors
+    /// When the flags cannot be read, or contradict each other.
+    pub fn from_flags<'f>(flags: impl IntoIterator<Item = &'f str>) -> Result<Self> {
+        let program = std::iter::once(Args::NAME).chain(flags);
+        let args: Args = pflag::try_parse(program.map(OsString::from))?;
+        Ok(args.config()?)
+    }
 }
 
 /// How checkpoints are kept.
@@ -128,7 +141,7 @@ impl Recommender {
         let namespaces = config.settings.namespaces.clone();
         let feed = Shared::new(Feed::new(
             config.model,
-            namespaces.clone(),
+            config.settings.clone(),
             config.recommender_name.clone(),
             config.memory_saver,
         ));
@@ -171,6 +184,7 @@ impl Recommender {
             return Ok(());
         }
         let relist = self.watches.start_pods();
+        self.watches.start_evictions();
         if !self.watches.synced().await? {
             return Ok(());
         }
@@ -195,6 +209,7 @@ impl Recommender {
             // Pods come by themselves.
             steps.done("LoadPods");
             self.load_metrics().await;
+            self.feed.lock().count_ooms(clock.now());
             steps.done("LoadMetrics");
             self.feed.lock().delete_gone_pods(clock.now());
             steps.done("DeleteRemovedPods");

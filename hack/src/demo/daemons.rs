@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::Result;
 use common::{
     clock::Clock,
     daemon::{Context, DaemonError, Settings, Shutdown},
@@ -18,7 +19,7 @@ pub(super) struct Daemons {
 }
 
 impl Daemons {
-    pub(super) fn start(stage: &Stage, clock: &Clock) -> Self {
+    pub(super) fn start(stage: &Stage, clock: &Clock) -> Result<Self> {
         let shutdown = Shutdown::new();
         let context = || Context::new(stage.client.clone(), clock.clone(), shutdown.clone());
         let settings = Settings {
@@ -30,7 +31,7 @@ impl Daemons {
         let recommender = recommender::Config {
             settings: settings.clone(),
             interval,
-            leader_election: None,
+            ..recommender::Config::from_flags(["--feature-gates=NativeSidecar=true"])?
         };
         let updater = updater::Config {
             settings: settings.clone(),
@@ -47,7 +48,7 @@ impl Daemons {
         });
         running.spawn(async move { ("updater", updater::run(updater, for_updater).await) });
         running.spawn(async move { ("admission", admission::run(admission, for_admission).await) });
-        Self { shutdown, running }
+        Ok(Self { shutdown, running })
     }
 
     /// Stops them, and says so if one did not end well.

@@ -43,7 +43,7 @@ impl Args {
         let stage = Stage::start(on).await?;
         let pace = Pace::of(&stage);
         let shop = Shop::open(&stage).await?;
-        let daemons = Daemons::start(&stage, &pace.clock);
+        let daemons = Daemons::start(&stage, &pace.clock)?;
         let result = watch(&stage, &shop, &pace).await;
         daemons.stop().await;
         shop.close().await?;

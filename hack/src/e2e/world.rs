@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use common::clock::VirtualClock;
+use common::clock::{Clock, VirtualClock};
 use http::{Method, Request, header};
 use k8s_openapi::{
     NamespaceResourceScope,
@@ -95,6 +95,12 @@ impl World {
         // Bare pods are refused until the controller-manager has made it; where none runs, we do.
         world.default_service_account().await?;
         Ok(world)
+    }
+
+    /// The time that a daemon of the scenario lives in.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.time.as_ref().map_or_else(Clock::system, VirtualClock::clock)
     }
 
     /// Removes what the scenario made.

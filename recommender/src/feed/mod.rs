@@ -9,14 +9,14 @@ mod watches;
 pub(crate) use watches::{Watches, page};
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use chrono::{DateTime, Utc};
 use common::{
-    api::vpa::VerticalPodAutoscaler,
-    daemon::Namespaces,
+    api::{k8s::Event, vpa::VerticalPodAutoscaler},
+    daemon::{Namespaces, Settings},
     gates::{Gate, Gates},
     kube::{
         scale::Scales,
@@ -35,6 +35,7 @@ use self::{
 use crate::{
     cluster::{Cluster, ContainerUpdate, ModelConfig, Place, PodUpdate, Usage},
     metrics::Metrics,
+    oom::{self, Oom, Remembered},
     window::Rejected,
 };
 
@@ -45,10 +46,20 @@ pub(crate) struct Feed {
     controllers: ControllerIndex,
     /// Pods that are gone, and stay in the model until the loop has read the last of their usage.
     gone: Vec<Key>,
+    /// What is kept of the statuses of pods, to see kills.
+    remembered: HashMap<Key, Remembered>,
+    /// Kills that the loop has not counted yet.
+    ooms: VecDeque<Oom>,
+    /// The eviction events that were counted: a list brings them again.
+    evictions: HashSet<Key>,
     namespaces: Namespaces,
+    gates: Gates,
     recommender: String,
     memory_saver: bool,
 }
+
+/// How many kills wait for the loop at most.
+const MAX_OOMS: usize = 5000;
 
 /// A feed that watches and the loop share.
 #[derive(Clone)]
@@ -67,7 +78,7 @@ impl Shared {
 impl Feed {
     pub(crate) fn new(
         model: ModelConfig,
-        namespaces: Namespaces,
+        settings: Settings,
         recommender: String,
         memory_saver: bool,
     ) -> Self {
@@ -76,7 +87,11 @@ impl Feed {
             vpas: Vpas::default(),
             controllers: ControllerIndex::default(),
             gone: Vec::new(),
-            namespaces,
+            remembered: HashMap::new(),
+            ooms: VecDeque::new(),
+            evictions: HashSet::new(),
+            namespaces: settings.namespaces,
+            gates: settings.gates,
             recommender,
             memory_saver,
         }
@@ -157,6 +172,7 @@ impl Feed {
         if unwanted {
             return;
         }
+        self.observe_kills(pod, now);
         // One of the same name may have gone since the last loop.
         if !self.gone.is_empty() {
             self.gone.retain(|gone| gone.0 != namespace || gone.1 != name);
@@ -172,6 +188,76 @@ impl Feed {
         self.cluster.upsert_pod(&update, now);
     }
 
+    fn observe_kills(&mut self, pod: &Pod, now: DateTime<Utc>) {
+        let key = key(&pod.metadata);
+        let after = Remembered::of(pod, &self.gates);
+        let before = self.remembered.get(&key);
+        let ooms = before.map_or_else(Vec::new, |before| before.kills_in(pod, &self.gates));
+        if before != Some(&after) {
+            self.remembered.insert(key, after);
+        }
+        for oom in ooms {
+            self.oom(oom, now);
+        }
+    }
+
+    /// A container was killed for want of memory. Counted after the usage of this loop, as in VPA; at once only if so
+    /// many wait that the loop must have stopped.
+    fn oom(&mut self, oom: Oom, now: DateTime<Utc>) {
+        tracing::info!(
+            namespace = oom.namespace,
+            pod = oom.pod,
+            container = oom.container,
+            "OOM observed"
+        );
+        if self.ooms.len() < MAX_OOMS {
+            self.ooms.push_back(oom);
+        } else {
+            self.count_oom(&oom, now);
+        }
+    }
+
+    fn count_oom(&mut self, oom: &Oom, now: DateTime<Utc>) {
+        let Oom {
+            namespace,
+            pod,
+            container,
+            time,
+            memory,
+        } = oom;
+        let id = (namespace.as_str(), pod.as_str(), container.as_str());
+        if let Err(error) = self.cluster.add_sample(id, Usage::Oom(*memory), *time, now) {
+            tracing::debug!(namespace, pod, container, %error, "an OOM does not count");
+        }
+    }
+
+    /// Counts the kills that were seen since the last loop.
+    pub(crate) fn count_ooms(&mut self, now: DateTime<Utc>) {
+        for oom in std::mem::take(&mut self.ooms) {
+            self.count_oom(&oom, now);
+        }
+    }
+
+    /// Something happened to an event about an eviction.
+    pub(crate) fn eviction(&mut self, change: Change<'_, Event>, now: DateTime<Utc>) {
+        match change {
+            Change::Applied(event) => {
+                if self.evictions.insert(key(&event.metadata)) {
+                    for oom in oom::in_event(&event) {
+                        self.oom(oom, now);
+                    }
+                }
+            }
+            Change::Deleted(event) => {
+                self.evictions.remove(&key(&event.metadata));
+            }
+            Change::Relisted(seen) => {
+                self.evictions
+                    .retain(|(namespace, name)| seen.contains(namespace, name));
+            }
+        }
+    }
+
     fn is_selected(&self, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
         let first = (namespace.to_owned(), String::new());
         let rows = self.vpas.ours.range(first..);
@@ -184,8 +270,9 @@ impl Feed {
 
     /// Takes the pods that are gone out of the model.
     pub(crate) fn delete_gone_pods(&mut self, now: DateTime<Utc>) {
-        for (namespace, name) in std::mem::take(&mut self.gone) {
-            self.cluster.remove_pod(&namespace, &name, now);
+        for key in std::mem::take(&mut self.gone) {
+            self.remembered.remove(&key);
+            self.cluster.remove_pod(&key.0, &key.1, now);
         }
     }
 

@@ -3,13 +3,13 @@
 use anyhow::{Context as _, Result};
 use common::{
     api::{
-        k8s::{DaemonSet, Deployment, Job, ReplicaSet, StatefulSet},
+        k8s::{DaemonSet, Deployment, Event, Job, ReplicaSet, StatefulSet},
         vpa::VerticalPodAutoscaler,
     },
     clock::Clock,
     daemon::{Handles, Namespaces},
     kube::watch::{
-        Relist, SlimCronJob, SlimReplicationController, SlimSelecting, Synced, Watch, WatchMetrics,
+        Change, Relist, SlimCronJob, SlimReplicationController, SlimSelecting, Synced, Watch, WatchMetrics,
         WatchedController,
     },
     pod::Pod,
@@ -60,7 +60,7 @@ impl Watches {
         let (feed, api) = (self.feed.clone(), self.api::<VerticalPodAutoscaler>());
         let shutdown = self.handles.shutdown.clone();
         self.tasks.spawn(async move {
-            let index = |change: common::kube::watch::Change<'_, _>| feed.lock().vpa(change);
+            let index = |change: Change<'_, _>| feed.lock().vpa(change);
             watch.run(api, watcher::Config::default(), shutdown, index).await;
             "VPAs"
         });
@@ -79,7 +79,7 @@ impl Watches {
         let (feed, api) = (self.feed.clone(), self.api::<C>());
         let shutdown = self.handles.shutdown.clone();
         self.tasks.spawn(async move {
-            let index = |change: common::kube::watch::Change<'_, C>| feed.lock().controller(change);
+            let index = |change: Change<'_, C>| feed.lock().controller(change);
             watch.run(api, watcher::Config::default(), shutdown, index).await;
             name
         });
@@ -96,11 +96,26 @@ impl Watches {
         let clock: Clock = self.handles.clock.clone();
         self.tasks.spawn(async move {
             let config = watcher::Config::default().fields("status.phase!=Pending");
-            let index = |change: common::kube::watch::Change<'_, _>| feed.lock().pod(change, clock.now());
+            let index = |change: Change<'_, _>| feed.lock().pod(change, clock.now());
             watch.run(api, config, shutdown, index).await;
             "pods"
         });
         relist
+    }
+
+    /// Watches the events that tell of evictions.
+    pub(crate) fn start_evictions(&mut self) {
+        let (watch, synced, _) = self.watch("evictions");
+        self.syncing.push(synced);
+        let (feed, api) = (self.feed.clone(), self.api::<Event>());
+        let shutdown = self.handles.shutdown.clone();
+        let clock: Clock = self.handles.clock.clone();
+        self.tasks.spawn(async move {
+            let config = watcher::Config::default().fields("reason=Evicted");
+            let index = |change: Change<'_, _>| feed.lock().eviction(change, clock.now());
+            watch.run(api, config, shutdown, index).await;
+            "evictions"
+        });
     }
 
     /// Waits until everything that is watched has been listed once; false if shutdown is requested first.

@@ -4,6 +4,7 @@
 mod crds;
 mod eviction;
 mod metrics;
+mod recommender;
 mod resize;
 mod webhook;
 mod workload;
@@ -22,6 +23,7 @@ pub fn all() -> Vec<Scenario> {
         resize::all(),
         eviction::all(),
         metrics::all(),
+        recommender::all(),
         webhook::all(),
     ]
     .concat()
