@@ -96,6 +96,13 @@ impl Args {
         Self { quirks, ..self }
     }
 
+    /// The same for one more family alone.
+    #[must_use]
+    pub fn with_family(mut self, name: &str) -> Self {
+        self.family.push(name.to_owned());
+        self
+    }
+
     /// The same in the two runs with native sidecars.
     #[must_use]
     pub fn with_native_sidecars(self) -> Self {

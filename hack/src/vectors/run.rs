@@ -76,6 +76,7 @@ fn run_file(
         return Ok(());
     };
     let context = pass.context(args.quirks);
+    let mut known = Known::default();
     let mut progress = Progress::new(format!("{}{}", family.name, pass.label()), file.cases.len());
     for case in &file.cases {
         progress.step();
@@ -110,7 +111,8 @@ fn run_file(
             )
             .is_ok()
         };
-        if let Some(quirks) = explanation(context.quirks, passes_with) {
+        if let Some(quirks) = explanation(context.quirks, &known, passes_with) {
+            known.remember(quirks);
             tally.passed += 1;
             outcome.add_explained(quirks);
             if args.verbose {
@@ -167,11 +169,37 @@ fn attempt(family: &Family, answer: Answer, case: &Case, context: &Context) -> R
     }
 }
 
+/// The quirks that explained earlier cases of a family, the one that did so most often first: most likely they explain
+/// the next one too, and a case may take long.
+#[derive(Default)]
+struct Known(Vec<(Quirk, usize)>);
+
+impl Known {
+    fn remember(&mut self, quirks: Quirks) {
+        for quirk in quirks.iter() {
+            match self.0.iter_mut().find(|(known, _)| *known == quirk) {
+                Some((_, times)) => *times += 1,
+                None => self.0.push((quirk, 1)),
+            }
+        }
+        self.0.sort_by_key(|(_, times)| std::cmp::Reverse(*times));
+    }
+
+    fn first(&self) -> impl Iterator<Item = Quirk> {
+        self.0.iter().map(|(quirk, _)| *quirk).chain(Quirk::ALL)
+    }
+}
+
 /// A smallest set of further quirks with which a case passes: one, or what is left of all of them when each that is not
 /// needed is taken away. Pairs are not tried out: there are hundreds, and some cases take long. `None` if not even all of
 /// them help.
-fn explanation(on: Quirks, passes: impl Fn(Quirks) -> bool) -> Option<Quirks> {
-    let missing: Vec<Quirk> = Quirk::ALL.into_iter().filter(|quirk| !on.has(*quirk)).collect();
+fn explanation(on: Quirks, known: &Known, passes: impl Fn(Quirks) -> bool) -> Option<Quirks> {
+    let mut missing: Vec<Quirk> = Vec::new();
+    for quirk in known.first() {
+        if !on.has(quirk) && !missing.contains(&quirk) {
+            missing.push(quirk);
+        }
+    }
     if missing.is_empty() || !passes(Quirks::all()) {
         return None;
     }
@@ -279,21 +307,24 @@ mod tests {
             let needed = quirks(text);
             move |on: Quirks| needed.iter().all(|quirk| on.has(quirk))
         };
-        assert_eq!(explanation(Quirks::none(), contains("Q8")), Some(quirks("Q8")));
         assert_eq!(
-            explanation(Quirks::none(), contains("Q26,Q3")),
+            explanation(Quirks::none(), &Known::default(), contains("Q8")),
+            Some(quirks("Q8"))
+        );
+        assert_eq!(
+            explanation(Quirks::none(), &Known::default(), contains("Q26,Q3")),
             Some(quirks("Q3,Q26"))
         );
         assert_eq!(
-            explanation(Quirks::none(), contains("Q3,Q12,Q26")),
+            explanation(Quirks::none(), &Known::default(), contains("Q3,Q12,Q26")),
             Some(quirks("Q3,Q12,Q26"))
         );
         assert_eq!(
-            explanation(quirks("Q3,Q12"), contains("Q3,Q12,Q26")),
+            explanation(quirks("Q3,Q12"), &Known::default(), contains("Q3,Q12,Q26")),
             Some(quirks("Q26"))
         );
-        assert_eq!(explanation(Quirks::none(), |_| false), None);
-        assert_eq!(explanation(Quirks::all(), |_| true), None);
+        assert_eq!(explanation(Quirks::none(), &Known::default(), |_| false), None);
+        assert_eq!(explanation(Quirks::all(), &Known::default(), |_| true), None);
     }
 
     #[test]
