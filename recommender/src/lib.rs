@@ -8,6 +8,7 @@ pub mod cluster;
 pub mod conditions;
 pub mod estimate;
 mod feed;
+mod form;
 pub mod histogram;
 pub mod history;
 mod instant;

@@ -21,7 +21,7 @@ use crate::{
     checkpoints::Checkpoints,
     cluster::{ContainerUpdate, ModelConfig, Place, PodUpdate, Usage},
     estimate::EstimatorConfig,
-    feed::{Feed, SampleCounts, Shared, Watches, usage},
+    feed::{Feed, SampleCounts, Shared, Watches, external, usage},
     history::{ExternalConfig, HistoryConfig, prometheus},
     metrics::Metrics,
     postprocess::PostProcessing,
@@ -329,6 +329,11 @@ impl Recommender {
     }
 
     async fn read_metrics(&self) -> Result<SampleCounts> {
+        if let Some(config) = &self.config.external {
+            let (client, now) = (&self.handles.client, self.handles.clock.now());
+            let asked = external::read(client, &self.feed, config, self.config.workers.get(), now);
+            return tokio::time::timeout(METRICS_DEADLINE, asked).await?;
+        }
         let path = match &self.config.settings.namespaces {
             common::daemon::Namespaces::Only(namespace) => {
                 format!("/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods")

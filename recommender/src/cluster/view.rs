@@ -68,6 +68,11 @@ impl<'a> VpaView<'a> {
         self.sets().map(|set| set.pods.len()).sum()
     }
 
+    /// The pods it selects.
+    pub fn pod_names(&self) -> impl Iterator<Item = &'a Name> {
+        self.pods().map(|(name, _)| name)
+    }
+
     /// The containers it knows something of, those with mode `Off` included.
     #[must_use]
     pub fn containers(&self) -> BTreeSet<&'a Name> {

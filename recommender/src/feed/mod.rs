@@ -1,6 +1,7 @@
 //! What the API server tells the recommender: VPAs, pods and controllers go into the model as they come, usage once in
 //! every loop. One lock around all of it; nobody holds it while waiting.
 
+pub(crate) mod external;
 pub(crate) mod targets;
 pub(crate) mod usage;
 pub(crate) mod vpas;

@@ -12,6 +12,8 @@ use chrono::{DateTime, TimeDelta, Utc};
 use http::header::CONTENT_TYPE;
 use serde::Deserialize;
 
+use crate::form::form;
+
 /// How Prometheus is asked.
 #[derive(Clone, PartialEq)]
 pub struct PrometheusConfig {
@@ -359,27 +361,6 @@ fn failed(config: &PrometheusConfig, source: reqwest::Error) -> PrometheusError 
         address: config.address.clone(),
         source: source.without_url(),
     }
-}
-
-/// Parameters as a form carries them.
-fn form(parameters: &[(&str, String)]) -> String {
-    let mut text = String::new();
-    for (name, value) in parameters {
-        if !text.is_empty() {
-            text.push('&');
-        }
-        text.push_str(name);
-        text.push('=');
-        for byte in value.bytes() {
-            match byte {
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                    text.push(char::from(byte))
-                }
-                byte => text.push_str(&format!("%{byte:02X}")),
-            }
-        }
-    }
-    text
 }
 
 /// Seconds since 1970 with three decimals.

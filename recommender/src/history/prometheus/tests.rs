@@ -70,12 +70,3 @@ fn labels_come_from_a_vector_or_from_the_latest_series_of_a_matrix() {
         );
     }
 }
-
-#[test]
-fn a_query_survives_the_form() {
-    let query = r#"rate(cpu{job="a b", name!=""}[1h])"#;
-    assert_eq!(
-        form(&[("query", query.to_owned()), ("time", "1.000".to_owned())]),
-        "query=rate%28cpu%7Bjob%3D%22a%20b%22%2C%20name%21%3D%22%22%7D%5B1h%5D%29&time=1.000"
-    );
-}
