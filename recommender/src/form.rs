@@ -12,7 +12,7 @@ pub(crate) fn form(parameters: &[(&str, String)]) -> String {
         for byte in value.bytes() {
             match byte {
                 b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                    text.push(char::from(byte))
+                    text.push(char::from(byte));
                 }
                 byte => text.push_str(&format!("%{byte:02X}")),
             }

@@ -107,7 +107,7 @@ pub async fn run(config: Config, mut context: Context) -> Result<(), DaemonError
         let work = handles.clone();
         Ok(
             lease::lead(leader_election, lease_metrics, &handles, move |leadership| {
-                Recommender::new(config, work, leadership, metrics, watch_metrics).work()
+                Recommender::new(config, work, &leadership, metrics, watch_metrics).work()
             })
             .await?,
         )
@@ -133,7 +133,7 @@ impl Recommender {
     fn new(
         config: Config,
         handles: Handles,
-        leadership: Leadership,
+        leadership: &Leadership,
         metrics: Metrics,
         watch_metrics: WatchMetrics,
     ) -> Self {

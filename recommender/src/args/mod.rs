@@ -79,7 +79,6 @@ impl Args {
             common,
             warnings,
         } = self.split()?;
-        // Once for the checks alone: nothing starts with flags that contradict each other.
         let (settings, context) = Context::from_args(Self::NAME, common).await?;
         let config = config(settings)?;
         for warning in warnings {
@@ -155,10 +154,10 @@ impl Args {
     }
 }
 
-fn invalid(flag: &'static str, reason: impl ToString) -> ArgsError {
+fn invalid(flag: &'static str, reason: impl Into<String>) -> ArgsError {
     ArgsError::Invalid {
         flag,
-        reason: reason.to_string(),
+        reason: reason.into(),
     }
 }
 

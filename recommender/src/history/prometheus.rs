@@ -174,10 +174,13 @@ pub struct PodHistory {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ContainerHistory {
     /// Cores.
-    pub cpu: Vec<(DateTime<Utc>, f64)>,
+    pub cpu: Samples,
     /// Bytes.
-    pub memory: Vec<(DateTime<Utc>, f64)>,
+    pub memory: Samples,
 }
+
+/// When, and how much.
+pub type Samples = Vec<(DateTime<Utc>, f64)>;
 
 /// Namespace and name.
 pub type PodKey = (String, String);
@@ -240,7 +243,7 @@ fn add_usage(
     pods: &mut HashMap<PodKey, PodHistory>,
     data: Data,
     labels: &Labels,
-    samples: fn(&mut ContainerHistory) -> &mut Vec<(DateTime<Utc>, f64)>,
+    samples: fn(&mut ContainerHistory) -> &mut Samples,
 ) {
     for series in data.result {
         let label = |name: &str| series.metric.get(name).cloned().unwrap_or_default();
