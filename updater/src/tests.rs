@@ -420,7 +420,7 @@ fn boosts_end_when_their_time_is_over() {
 }
 
 /// A pod that has what it should have, but for a native sidecar.
-fn with_sidecar(mode: &str, gates: &str, annotation: Value) -> Workload {
+fn with_sidecar(mode: &str, gates: &str, annotation: &Value) -> Workload {
     workload(mode, 2)
         .gate(&format!("InPlace=true,NativeSidecar={gates}"))
         .with(|workload| {
@@ -458,7 +458,7 @@ fn native_sidecars_count_where_the_gate_and_the_purpose_say_so() {
         ("InPlaceOrRecreate", "false", &named, "SmallChange"),
         ("InPlace", "false", &named, "SmallChange"),
     ] {
-        let mut workload = with_sidecar(mode, gate, annotation.clone());
+        let mut workload = with_sidecar(mode, gate, &annotation);
         assert_eq!(workload.first(), expected, "{mode} gate {gate} {annotation}");
     }
 }
@@ -470,7 +470,7 @@ fn a_sidecar_that_admission_does_not_know_is_no_reason_to_evict_after_a_failed_r
         (json!({"vpaObservedContainers": "app"}), "SidecarNotObserved"),
         (json!({}), "SidecarNotObserved"),
     ] {
-        let mut workload = with_sidecar("InPlaceOrRecreate", "true", annotation.clone()).with(|workload| {
+        let mut workload = with_sidecar("InPlaceOrRecreate", "true", &annotation).with(|workload| {
             workload.resize_fails = vec![("web-0", Outcome::Refused), ("web-1", Outcome::Refused)];
         });
         assert_eq!(workload.first(), expected, "{annotation}");
@@ -480,7 +480,7 @@ fn a_sidecar_that_admission_does_not_know_is_no_reason_to_evict_after_a_failed_r
 #[test]
 fn a_sidecar_killed_for_its_memory_counts_like_a_container() {
     let killed_in = |container: &str, gate: &str, annotation: &str| {
-        with_sidecar("Recreate", gate, json!({"vpaObservedContainers": annotation}))
+        with_sidecar("Recreate", gate, &json!({"vpaObservedContainers": annotation}))
             .with(|workload| {
                 workload.vpa["status"]["recommendation"]["containerRecommendations"] = json!([{
                     "containerName": "proxy", "target": {"memory": "20Mi"},
@@ -505,7 +505,7 @@ fn ordinary_init_containers_never_count() {
         let mut workload = with_sidecar(
             mode,
             "true",
-            json!({"vpaObservedContainers": "app, proxy, migrate"}),
+            &json!({"vpaObservedContainers": "app, proxy, migrate"}),
         )
         .with(|workload| {
             workload.vpa["status"]["recommendation"]["containerRecommendations"] = json!([
@@ -520,7 +520,7 @@ fn ordinary_init_containers_never_count() {
 #[test]
 fn requirements_look_at_sidecars_that_count() {
     let of = |annotation: &str| {
-        with_sidecar("Recreate", "true", json!({"vpaObservedContainers": annotation}))
+        with_sidecar("Recreate", "true", &json!({"vpaObservedContainers": annotation}))
             .with(|workload| {
                 // The application would shrink, the sidecar would grow.
                 workload.vpa["status"]["recommendation"]["containerRecommendations"] = json!([

@@ -166,8 +166,8 @@ impl fmt::Display for Snapshot {
         writeln!(f, "{} pods, {} restarts", self.pods, self.restarts)?;
         writeln!(
             f,
-            "  {:<28}{:<20}{:<20}{}",
-            "container", "highest usage", "request", "recommended"
+            "  {:<30}{:<20}{:<20}recommended",
+            "container", "highest usage", "request"
         )?;
         for row in &self.rows {
             let note = match row.kind {
