@@ -458,7 +458,7 @@ fn native_sidecars_count_where_the_gate_and_the_purpose_say_so() {
         ("InPlaceOrRecreate", "false", &named, "SmallChange"),
         ("InPlace", "false", &named, "SmallChange"),
     ] {
-        let mut workload = with_sidecar(mode, gate, &annotation);
+        let mut workload = with_sidecar(mode, gate, annotation);
         assert_eq!(workload.first(), expected, "{mode} gate {gate} {annotation}");
     }
 }
