@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use hack::sandbox::{Effect, Fault, Options, Sandbox};
+use hack::sandbox::{Effect, Fault, Options, Sandbox, install_crds};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use rustix::process::{Pid, Signal, kill_process};
@@ -96,6 +96,7 @@ struct Cluster {
 impl Cluster {
     async fn start() -> Self {
         let sandbox = Sandbox::start(Options::default()).await.unwrap();
+        install_crds(sandbox.api()).await.unwrap();
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("kubeconfig"), sandbox.kubeconfig()).unwrap();
         Self { sandbox, directory }
