@@ -169,55 +169,39 @@ fn attempt(family: &Family, answer: Answer, case: &Case, context: &Context) -> R
     }
 }
 
-/// The quirks that explained earlier cases of a family, the one that did so most often first: most likely they explain
-/// the next one too, and a case may take long.
+/// The sets of quirks that explained earlier cases of a family, the one that did so most often first: most likely one of
+/// them explains the next case too, and a case may take long.
 #[derive(Default)]
-struct Known(Vec<(Quirk, usize)>);
+struct Known(Vec<(Quirks, usize)>);
 
 impl Known {
     fn remember(&mut self, quirks: Quirks) {
-        for quirk in quirks.iter() {
-            match self.0.iter_mut().find(|(known, _)| *known == quirk) {
-                Some((_, times)) => *times += 1,
-                None => self.0.push((quirk, 1)),
-            }
+        match self.0.iter_mut().find(|(known, _)| *known == quirks) {
+            Some((_, times)) => *times += 1,
+            None => self.0.push((quirks, 1)),
         }
         self.0.sort_by_key(|(_, times)| std::cmp::Reverse(*times));
     }
-
-    fn first(&self) -> impl Iterator<Item = Quirk> {
-        self.0.iter().map(|(quirk, _)| *quirk).chain(Quirk::ALL)
-    }
 }
 
-/// A smallest set of further quirks with which a case passes: one, or what is left of all of them when each that is not
-/// needed is taken away. Pairs are not tried out: there are hundreds, and some cases take long. `None` if not even all of
-/// them help.
+/// A set of further quirks with which a case passes, and of which none can be left out: what is left of a known set or
+/// else of all of them when each that is not needed is taken away. Sets are not tried out one by one: there are too many.
+/// `None` if not even all of them help.
 fn explanation(on: Quirks, known: &Known, passes: impl Fn(Quirks) -> bool) -> Option<Quirks> {
-    let mut missing: Vec<Quirk> = Vec::new();
-    for quirk in known.first() {
-        if !on.has(quirk) && !missing.contains(&quirk) {
-            missing.push(quirk);
-        }
+    let with = |further: Quirks| further.iter().fold(on, Quirks::with);
+    let all: Quirks = Quirk::ALL.into_iter().filter(|quirk| !on.has(*quirk)).collect();
+    let candidates = known.0.iter().map(|(quirks, _)| *quirks).chain([all]);
+    let enough = candidates.into_iter().find(|further| passes(with(*further)))?;
+    if enough == all
+        && let Some(one) = all.iter().find(|one| passes(on.with(*one)))
+    {
+        return Some(Quirks::none().with(one));
     }
-    if missing.is_empty() || !passes(Quirks::all()) {
-        return None;
-    }
-    let only = |quirks: Quirks| {
-        missing
-            .iter()
-            .copied()
-            .filter(|quirk| quirks.has(*quirk))
-            .collect::<Quirks>()
-    };
-    if let Some(one) = missing.iter().find(|one| passes(on.with(**one))) {
-        return Some(Quirks::none().with(*one));
-    }
-    let needed = missing.iter().fold(Quirks::all(), |quirks, quirk| {
-        let fewer = quirks.without(*quirk);
-        if passes(fewer) { fewer } else { quirks }
+    let needed = enough.iter().fold(enough, |needed, quirk| {
+        let fewer = needed.without(quirk);
+        if passes(with(fewer)) { fewer } else { needed }
     });
-    Some(only(needed))
+    Some(needed)
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> String {
