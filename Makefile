@@ -24,6 +24,9 @@ demo: ## Watch a small shop being looked after (ON=sandbox|cluster)
 test: ## Run all tests and the vectors of the real systems
 	cargo test --workspace
 	$(HACK) vectors $(VECTORS)
+
+.PHONY: vectors
+vectors: ## Run the vectors our way (each difference a named quirk) and with native sidecars added
 	$(HACK) vectors $(VECTORS) --quirks=none
 	$(HACK) vectors $(VECTORS) --add-native-sidecars
 
