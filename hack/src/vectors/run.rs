@@ -191,7 +191,8 @@ fn explanation(on: Quirks, known: &Known, passes: impl Fn(Quirks) -> bool) -> Op
     let with = |further: Quirks| further.iter().fold(on, Quirks::with);
     let all: Quirks = Quirk::ALL.into_iter().filter(|quirk| !on.has(*quirk)).collect();
     let candidates = known.0.iter().map(|(quirks, _)| *quirks).chain([all]);
-    let enough = candidates.into_iter().find(|further| passes(with(*further)))?;
+    let mut candidates = candidates.filter(|further| *further != Quirks::none());
+    let enough = candidates.find(|further| passes(with(*further)))?;
     if enough == all
         && let Some(one) = all.iter().find(|one| passes(on.with(*one)))
     {
