@@ -219,7 +219,7 @@ impl Quirk {
             .find(|quirk| quirk.id().eq_ignore_ascii_case(id))
     }
 
-    fn bit(self) -> u32 {
+    fn bit(self) -> u64 {
         Self::ALL
             .iter()
             .take_while(|quirk| **quirk != self)
@@ -235,7 +235,7 @@ impl fmt::Display for Quirk {
 
 /// Which of VPA's quirks are in force. None by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Quirks(u32);
+pub struct Quirks(u64);
 
 impl Quirks {
     /// VPA's way throughout.

@@ -11,7 +11,7 @@ use common::{
     kube::{
         lease::{self, Leadership, LeaseMetrics, LeaseSettings},
         scale::Scales,
-        watch::WatchMetrics,
+        watch::{Relist, WatchMetrics},
     },
     quantity::{Bytes, MilliCpu},
 };
@@ -188,6 +188,15 @@ impl Recommender {
         if !self.watches.synced().await? {
             return Ok(());
         }
+        let outcome = self.go_round(&relist).await;
+        if let Some(checkpoints) = &self.checkpoints {
+            checkpoints.write(TimeDelta::zero(), FLUSH_BUDGET).await;
+        }
+        outcome
+    }
+
+    /// One turn each interval, until shutdown is requested or a watch ends.
+    async fn go_round(&mut self, relist: &Relist) -> Result<()> {
         let clock = self.handles.clock.clone();
         let shutdown = self.handles.shutdown.clone();
         let metrics = self.metrics.clone();
@@ -197,7 +206,7 @@ impl Recommender {
             self.handles.activity.mark();
             tokio::select! {
                 () = ticker.tick() => {}
-                () = shutdown.requested() => break,
+                () = shutdown.requested() => return Ok(()),
                 ended = self.watches.ended() => return ended,
             }
             let mut steps = Steps::start(&clock, &metrics);
@@ -231,10 +240,6 @@ impl Recommender {
             steps.done("GarbageCollect");
             steps.total();
         }
-        if let Some(checkpoints) = &self.checkpoints {
-            checkpoints.write(TimeDelta::zero(), FLUSH_BUDGET).await;
-        }
-        Ok(())
     }
 
     /// Resolves the targets of all VPAs; says whether there are selectors that were not there before.
