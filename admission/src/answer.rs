@@ -34,6 +34,30 @@ pub enum Trouble {
     Pod(#[from] PodError),
 }
 
+/// What a review is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Subject {
+    /// A pod.
+    Pod,
+    /// A VPA.
+    Vpa,
+    /// Something that is none of our business.
+    Unknown,
+}
+
+impl Subject {
+    /// What a request is about.
+    #[must_use]
+    pub fn of(request: &Request<'_>) -> Self {
+        let resource = &request.resource;
+        match (resource.group.as_str(), resource.resource.as_str()) {
+            ("", "pods") => Self::Pod,
+            ("autoscaling.k8s.io", "verticalpodautoscalers") => Self::Vpa,
+            _ => Self::Unknown,
+        }
+    }
+}
+
 /// Answers a review.
 ///
 /// # Errors
@@ -43,29 +67,33 @@ pub fn answer<C: Controllers>(
     world: &World<'_, C>,
     settings: &Settings,
 ) -> Result<Answer, NeedsScale> {
-    let untroubled = |response| Answer {
+    match Request::parse(body) {
+        Ok(request) => answer_request(&request, world, settings),
+        Err(error) => Ok(Answer {
+            response: Response::allowed(String::new()),
+            trouble: Some(error.into()),
+        }),
+    }
+}
+
+/// Answers what a review asks.
+///
+/// # Errors
+/// If it cannot be answered before a scale is known.
+pub fn answer_request<C: Controllers>(
+    request: &Request<'_>,
+    world: &World<'_, C>,
+    settings: &Settings,
+) -> Result<Answer, NeedsScale> {
+    let response = match Subject::of(request) {
+        Subject::Pod => return answer_pod(request, world, settings),
+        Subject::Vpa => vpa::review(request, &settings.gates),
+        Subject::Unknown => Response::allowed(request.uid.clone()),
+    };
+    Ok(Answer {
         response,
         trouble: None,
-    };
-    let request = match Request::parse(body) {
-        Ok(request) => request,
-        Err(error) => {
-            return Ok(Answer {
-                response: Response::allowed(String::new()),
-                trouble: Some(error.into()),
-            });
-        }
-    };
-    match (
-        request.resource.group.as_str(),
-        request.resource.resource.as_str(),
-    ) {
-        ("", "pods") => answer_pod(&request, world, settings),
-        ("autoscaling.k8s.io", "verticalpodautoscalers") => {
-            Ok(untroubled(vpa::review(&request, &settings.gates)))
-        }
-        _ => Ok(untroubled(Response::allowed(request.uid))),
-    }
+    })
 }
 
 fn answer_pod<C: Controllers>(

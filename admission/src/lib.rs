@@ -2,10 +2,20 @@
 
 pub mod answer;
 mod args;
+pub mod config;
+mod feed;
+mod index;
+mod lease;
+mod metrics;
 pub mod pod;
+mod register;
 pub mod review;
+mod reviewer;
 mod run;
+mod server;
+mod tls;
 pub mod vpa;
 
 pub use args::Args;
-pub use run::{Config, run};
+pub use config::Config;
+pub use run::run;

@@ -1,27 +1,142 @@
-//! The admission component in its shell: connects, and is there until it is asked to stop.
+//! The admission component in its shell: watches, certificates, server, registration and lease, each a task of its own.
 
-use common::daemon::{Context, DaemonError, Settings, Shell};
+use std::net::TcpListener;
 
-/// What the admission component is to do.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// What all daemons' work depends on.
-    pub settings: Settings,
-}
+use anyhow::Context as _;
+use common::{
+    daemon::{Context, DaemonError, ListenAddress, Shell},
+    kube::watch::WatchMetrics,
+};
+use tokio::sync::watch;
+
+use crate::{
+    config::{Config, Listen},
+    feed::{self, Known},
+    lease,
+    metrics::Metrics,
+    register::{self, Registration},
+    reviewer::Reviewer,
+    server, tls,
+};
 
 /// Runs the admission component until shutdown is requested. It has no loop, so its health never fails
 /// (`spec/vpa.md` 5.3).
-pub async fn run(config: Config, context: Context) -> Result<(), DaemonError> {
+pub async fn run(config: Config, mut context: Context) -> Result<(), DaemonError> {
+    let Config {
+        namespaces,
+        pods,
+        listen,
+        tls: tls_settings,
+        certificates,
+        webhook,
+        lease: status_lease,
+        linger,
+    } = config;
+    let metrics = Metrics::register(&mut context.registry);
+    let watch_metrics = WatchMetrics::register(&mut context.registry);
     let mut shell = Shell::start(context, None);
     let handles = shell.handles();
-    shell.spawn("admission", async move {
-        if !handles.connect().await {
+
+    let (known, wishes) = Known::new();
+    feed::start(&mut shell, &watch_metrics, &namespaces, &known, wishes);
+
+    let (publish, current) = watch::channel(None);
+    let part = handles.readiness.part("certificate");
+    let server_name = webhook.client.server_name();
+    let keeping = tls::keep(
+        certificates,
+        server_name,
+        handles.clone(),
+        metrics.clone(),
+        part,
+        publish,
+    );
+    shell.spawn("certificates", keeping);
+
+    let registration = Registration {
+        namespaces,
+        reinvocation: pods.reinvocation,
+        quirks: pods.quirks,
+        webhook,
+    };
+    let reviewer = Reviewer {
+        known: known.clone(),
+        settings: pods.into(),
+        metrics: metrics.clone(),
+        clock: handles.clock.clone(),
+    };
+    let listening = handles.readiness.part("webhook server");
+    let (bound, address) = watch::channel(None);
+    let shutdown = handles.shutdown.clone();
+    let shown = current.clone();
+    shell.spawn("webhook server", async move {
+        let listener = listener(listen).await?;
+        let local = listener.local_addr().context("the webhook has no address")?;
+        let serving = tokio::select! {
+            serving = tls::serving(shown, &tls_settings) => serving?,
+            () = shutdown.requested() => None,
+        };
+        let Some((tls, following)) = serving else {
+            shutdown.requested().await;
             return Ok(());
+        };
+        tracing::info!(address = %local, "serving the webhook");
+        let serving = server::serve(listener, tls, server::router(reviewer), shutdown, linger);
+        listening.ready();
+        bound.send_replace(Some(local));
+        // Certificates stop changing when their keeper stops, which is before the server does.
+        tokio::join!(serving, following).0
+    });
+
+    let (registered, is_registered) = watch::channel(false);
+    let part = handles.readiness.part("registration");
+    let (registrar, shown, mut serving) = (handles.clone(), current.clone(), address.clone());
+    shell.spawn("registration", async move {
+        let ready = async {
+            known.wait_synced().await;
+            serving.wait_for(Option::is_some).await.is_ok()
+        };
+        tokio::select! {
+            // Not before pods can be served, or the first ones would be missed.
+            _ = ready => {}
+            () = registrar.shutdown.requested() => return Ok(()),
         }
-        let Config { settings } = config;
-        tracing::debug!(gates = %settings.gates, namespaces = ?settings.namespaces, "connected");
-        handles.shutdown.requested().await;
+        if registration.webhook.register {
+            register::keep(registration, shown, registrar, part, registered).await;
+        } else {
+            part.ready();
+            registered.send_replace(true);
+            registrar.shutdown.requested().await;
+        }
+        Ok(())
+    });
+
+    let mut address = address;
+    shell.spawn("status lease", async move {
+        let shutdown = handles.shutdown.clone();
+        let bound = tokio::select! {
+            bound = address.wait_for(Option::is_some) => bound.ok().and_then(|address| *address),
+            () = shutdown.requested() => None,
+        };
+        match bound {
+            Some(address) => {
+                lease::keep(status_lease, address, is_registered, current, handles, metrics).await;
+            }
+            None => shutdown.requested().await,
+        }
         Ok(())
     });
     shell.run().await
+}
+
+async fn listener(listen: Listen) -> anyhow::Result<TcpListener> {
+    match listen {
+        Listen::On(listener) => Ok(listener),
+        Listen::Port(port) => {
+            let address: ListenAddress = format!(":{port}").parse()?;
+            let listener = address.bind().await;
+            let listener = listener.with_context(|| format!("cannot listen on --port {port}"))?;
+            Ok(listener.into_std()?)
+        }
+    }
 }

@@ -221,7 +221,10 @@ async fn a_daemon_gets_ready_tells_of_itself_and_stops() {
                 "--feature_gates=NativeSidecar=true",
             ],
         ),
-        ("admission", &["--ignored-vpa-object-namespaces=kube-system"]),
+        (
+            "admission",
+            &["--ignored-vpa-object-namespaces=kube-system", "--port=0"],
+        ),
     ] {
         let mut daemon = cluster.run(name, flags).await;
         daemon.is_ready().await;

@@ -150,9 +150,8 @@ async fn all_three_run_in_one_process() {
         interval: Duration::from_secs(60),
         leader_election: None,
     };
-    let admission = admission::Config {
-        settings: Settings::default(),
-    };
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let admission = admission::Config::local(Settings::default().gates, listener).unwrap();
     let updater = tokio::spawn(updater::run(updater, context()));
     let admission = tokio::spawn(admission::run(admission, context()));
     let recommender = bench.recommender().await;

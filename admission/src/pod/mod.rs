@@ -9,7 +9,7 @@ mod laws;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::{collections::HashMap, str::FromStr};
 
 use common::{
     gates::Gates,
@@ -59,6 +59,32 @@ pub enum Reinvocation {
     IfNeeded,
     /// Each pod comes in once, and its patch is VPA's to the byte.
     Never,
+}
+
+impl Reinvocation {
+    /// As the API server writes it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::IfNeeded => "IfNeeded",
+            Self::Never => "Never",
+        }
+    }
+}
+
+/// Why a text is no policy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown reinvocation policy {0:?}: use IfNeeded or Never")]
+pub struct ReinvocationError(String);
+
+impl FromStr for Reinvocation {
+    type Err = ReinvocationError;
+
+    fn from_str(text: &str) -> Result<Self, ReinvocationError> {
+        let both = [Self::IfNeeded, Self::Never];
+        let found = both.into_iter().find(|policy| policy.name() == text);
+        found.ok_or_else(|| ReinvocationError(text.to_owned()))
+    }
 }
 
 /// Why a pod is left as it is.

@@ -2,10 +2,11 @@
 //! The rest of the tree says `k8s::Pod` and never names the crate of the generated types.
 
 pub use k8s_openapi::{
+    ByteString,
     api::{
         admissionregistration::v1::{
-            MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference,
-            ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
+            MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations,
+            ServiceReference, ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
         },
         apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet},
         autoscaling::v1::Scale,
@@ -16,7 +17,7 @@ pub use k8s_openapi::{
             ContainerStateWaiting, ContainerStatus, EnvVar, EnvVarSource, Event, LimitRange, LimitRangeItem,
             LimitRangeSpec, LocalObjectReference, Namespace, Node, ObjectFieldSelector, ObjectReference, Pod,
             PodCondition, PodSpec, PodStatus, PodTemplateSpec, ReplicationController, ResourceRequirements,
-            Volume, VolumeMount,
+            Secret, Volume, VolumeMount,
         },
         policy::v1::Eviction,
     },

@@ -81,6 +81,19 @@ impl VpaIndex {
         }
     }
 
+    /// Forgets those of which `keep`, given namespace and name, says no.
+    pub fn retain(&mut self, mut keep: impl FnMut(&str, &str) -> bool) {
+        self.0.retain(|namespace, rows| {
+            let names: Vec<_> = rows.targets.keys().cloned().collect();
+            for name in names {
+                if !keep(namespace, &name) {
+                    rows.remove(&name);
+                }
+            }
+            !rows.targets.is_empty()
+        });
+    }
+
     /// Those that target a controller, strongest first.
     #[must_use]
     pub fn targeting(&self, target: &ControllerKey) -> &[Arc<TargetingVpa>] {

@@ -1,6 +1,9 @@
 //! The daemons, in this process, in the time of the place.
 
-use std::time::Duration;
+use std::{
+    net::{Ipv4Addr, TcpListener},
+    time::Duration,
+};
 
 use anyhow::Result;
 use common::{
@@ -38,7 +41,8 @@ impl Daemons {
             interval,
             leader_election: None,
         };
-        let admission = admission::Config { settings };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let admission = admission::Config::local(settings.gates, listener)?;
         let (for_recommender, for_updater, for_admission) = (context(), context(), context());
         running.spawn(async move {
             (

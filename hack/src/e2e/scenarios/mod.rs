@@ -1,6 +1,7 @@
 //! The scenarios, by subject. Each holds on the sandbox and on a real cluster alike: that is what the sandbox is
 //! measured by.
 
+mod admission;
 mod crds;
 mod eviction;
 mod metrics;
@@ -25,6 +26,7 @@ pub fn all() -> Vec<Scenario> {
         metrics::all(),
         recommender::all(),
         webhook::all(),
+        admission::all(),
     ]
     .concat()
 }

@@ -1,0 +1,286 @@
+//! Keeps the [`Index`] in step with the cluster: watches of VPAs, LimitRanges and the well-known controllers, and the
+//! scales of other controllers, asked for when a pod needs one.
+
+use std::{
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    time::Duration,
+};
+
+use common::{
+    api::{
+        k8s::{DaemonSet, Deployment, Job, LimitRange, ReplicaSet, StatefulSet},
+        vpa::VerticalPodAutoscaler,
+    },
+    daemon::{Handles, Namespaces, Shell},
+    kube::{
+        scale::Scales,
+        watch::{
+            Change, SlimCronJob, SlimReplicationController, SlimSelecting, Synced, Watch, WatchMetrics,
+            WatchedController,
+        },
+    },
+    target::ControllerKey,
+};
+use futures::future::join_all;
+use kube::{Api, Resource, core::DeserializeGuard, core::NamespaceResourceScope, runtime::watcher};
+use tokio::sync::{mpsc, watch};
+
+use crate::index::Index;
+
+/// How many scales are asked for side by side.
+const SCALE_WORKERS: usize = 8;
+/// How many pods may wait for a scale to be asked for.
+const SCALE_QUEUE: usize = 256;
+/// How often scales that are in use are looked at again.
+const SCALE_REFRESH: Duration = Duration::from_secs(60);
+
+/// What is known, shared by all who review. Cloning gives another handle to the same.
+#[derive(Clone)]
+pub(crate) struct Known {
+    index: Arc<RwLock<Index>>,
+    /// Grows with every change to what is known of controllers.
+    changes: watch::Sender<u64>,
+    /// Whether everything was listed once.
+    synced: watch::Sender<bool>,
+    scales: mpsc::Sender<ControllerKey>,
+}
+
+impl Known {
+    /// Nothing yet; and where wishes for scales arrive.
+    pub(crate) fn new() -> (Self, mpsc::Receiver<ControllerKey>) {
+        let (scales, wishes) = mpsc::channel(SCALE_QUEUE);
+        let known = Self {
+            index: Arc::default(),
+            changes: watch::Sender::new(0),
+            synced: watch::Sender::new(false),
+            scales,
+        };
+        (known, wishes)
+    }
+
+    /// For a look. Not to be held while waiting for anything.
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, Index> {
+        self.index.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For a change.
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, Index> {
+        self.index.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells those who wait that more is known of controllers.
+    pub(crate) fn changed(&self) {
+        self.changes.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// To wait for more to be known of controllers. What changes after this call is not missed.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Whether everything was listed once.
+    pub(crate) fn is_synced(&self) -> bool {
+        *self.synced.borrow()
+    }
+
+    /// Says that everything was listed once.
+    pub(crate) fn set_synced(&self) {
+        self.synced.send_replace(true);
+    }
+
+    /// Waits until everything was listed once.
+    pub(crate) async fn wait_synced(&self) {
+        let mut synced = self.synced.subscribe();
+        // The sender is in here, so there is no error.
+        let _seen = synced.wait_for(|synced| *synced).await;
+    }
+
+    /// Wishes for a scale; false if too many do.
+    pub(crate) fn wish(&self, key: ControllerKey) -> bool {
+        self.scales.try_send(key).is_ok()
+    }
+}
+
+/// Starts all watches as tasks of the shell, and the task that asks for scales.
+pub(crate) fn start(
+    shell: &mut Shell,
+    metrics: &WatchMetrics,
+    namespaces: &Namespaces,
+    known: &Known,
+    wishes: mpsc::Receiver<ControllerKey>,
+) {
+    let mut feed = Feed {
+        handles: shell.handles(),
+        metrics,
+        namespaces,
+        known,
+        shell,
+        synced: Vec::new(),
+    };
+    feed.watch("VPAs", vpa_change(namespaces.clone()));
+    feed.watch("LimitRanges", limit_range_change);
+    feed.controllers::<SlimSelecting<Deployment>>("Deployments");
+    feed.controllers::<SlimSelecting<ReplicaSet>>("ReplicaSets");
+    feed.controllers::<SlimSelecting<StatefulSet>>("StatefulSets");
+    feed.controllers::<SlimSelecting<DaemonSet>>("DaemonSets");
+    feed.controllers::<SlimSelecting<Job>>("Jobs");
+    feed.controllers::<SlimCronJob>("CronJobs");
+    feed.controllers::<SlimReplicationController>("ReplicationControllers");
+    let Feed { handles, synced, .. } = feed;
+    let waiting = known.clone();
+    let asking = handles.clone();
+    shell.spawn("first lists", async move {
+        let shutdown = &asking.shutdown;
+        if !asking.connect().await {
+            return Ok(());
+        }
+        tokio::select! {
+            _ = join_all(synced.into_iter().map(|mut synced| async move { synced.wait().await })) => waiting.set_synced(),
+            () = shutdown.requested() => return Ok(()),
+        }
+        tracing::info!("everything is listed");
+        shutdown.requested().await;
+        Ok(())
+    });
+    let known = known.clone();
+    shell.spawn("scales", async move {
+        ask_for_scales(&handles, &known, wishes).await;
+        Ok(())
+    });
+}
+
+struct Feed<'a> {
+    handles: Handles,
+    metrics: &'a WatchMetrics,
+    namespaces: &'a Namespaces,
+    known: &'a Known,
+    shell: &'a mut Shell,
+    synced: Vec<Synced>,
+}
+
+impl Feed<'_> {
+    fn watch<K>(&mut self, name: &'static str, mut tell: impl FnMut(&Known, Change<'_, K>) + Send + 'static)
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + std::fmt::Debug
+            + serde::de::DeserializeOwned
+            + Send
+            + 'static,
+    {
+        let client = self.handles.client.clone();
+        let api: Api<K> = match self.namespaces {
+            Namespaces::Only(namespace) => Api::namespaced(client, namespace),
+            Namespaces::All | Namespaces::Except(_) => Api::all(client),
+        };
+        let part = self.handles.readiness.part(name);
+        let (watch, synced, _) = Watch::new(name, part, self.metrics);
+        self.synced.push(synced);
+        let known = self.known.clone();
+        let shutdown = self.handles.shutdown.clone();
+        self.shell.spawn(name, async move {
+            let index = |change: Change<'_, K>| tell(&known, change);
+            watch.run(api, watcher::Config::default(), shutdown, index).await;
+            Ok(())
+        });
+    }
+
+    fn controllers<K: WatchedController>(&mut self, name: &'static str) {
+        self.watch(name, |known: &Known, change: Change<'_, K>| {
+            {
+                let mut index = known.write();
+                let controllers = &mut index.owners.well_known;
+                match change {
+                    Change::Applied(object) => {
+                        let (namespace, name) = object.key();
+                        controllers.apply(K::KIND, namespace, name, object.controller());
+                    }
+                    Change::Deleted(object) => {
+                        let (namespace, name) = object.key();
+                        controllers.remove(K::KIND, namespace, name);
+                    }
+                    Change::Relisted(seen) => {
+                        controllers.retain(K::KIND, |namespace, name| seen.contains(namespace, name));
+                    }
+                }
+            }
+            known.changed();
+        });
+    }
+}
+
+type GuardedVpa = DeserializeGuard<VerticalPodAutoscaler>;
+
+/// One VPA that cannot be read must not hide the others; what was known of it stays known.
+fn vpa_change(namespaces: Namespaces) -> impl FnMut(&Known, Change<'_, GuardedVpa>) {
+    move |known, change| match change {
+        Change::Applied(DeserializeGuard(Ok(vpa))) => {
+            let namespace = vpa.metadata.namespace.as_deref().unwrap_or_default();
+            if namespaces.include(namespace) {
+                known.write().vpas.apply(&vpa);
+            }
+        }
+        Change::Applied(DeserializeGuard(Err(invalid))) => {
+            tracing::warn!(
+                namespace = invalid.metadata.namespace,
+                name = invalid.metadata.name,
+                error = %invalid.error,
+                "a VPA cannot be read; what was known of it stays"
+            );
+        }
+        Change::Deleted(vpa) => {
+            let meta = vpa.meta();
+            let namespace = meta.namespace.as_deref().unwrap_or_default();
+            let name = meta.name.as_deref().unwrap_or_default();
+            known.write().vpas.remove(namespace, name);
+        }
+        Change::Relisted(seen) => known
+            .write()
+            .vpas
+            .retain(|namespace, name| seen.contains(namespace, name)),
+    }
+}
+
+fn limit_range_change(known: &Known, change: Change<'_, LimitRange>) {
+    let mut index = known.write();
+    match change {
+        Change::Applied(object) => index.apply_limit_range(object),
+        Change::Deleted(object) => {
+            let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+            let name = object.metadata.name.as_deref().unwrap_or_default();
+            index.remove_limit_range(namespace, name);
+        }
+        Change::Relisted(seen) => {
+            index.retain_limit_ranges(|namespace, name| seen.contains(namespace, name));
+        }
+    }
+}
+
+/// Asks for the scales that pods need, and from time to time again for those in use. A pod waits for its answer a while and
+/// no longer; the answer is there for the next one.
+async fn ask_for_scales(handles: &Handles, known: &Known, mut wishes: mpsc::Receiver<ControllerKey>) {
+    let mut scales = Scales::new(handles.client.clone(), handles.clock.clone());
+    let mut wished = Vec::new();
+    loop {
+        let mut unused = Vec::new();
+        tokio::select! {
+            count = wishes.recv_many(&mut wished, SCALE_QUEUE) => if count == 0 { return },
+            () = handles.clock.sleep(SCALE_REFRESH) => {
+                (wished, unused) = known.read().owners.used_scales();
+            }
+            () = handles.shutdown.requested() => return,
+        }
+        tokio::select! {
+            () = scales.refresh(wished.iter().cloned(), SCALE_WORKERS) => {}
+            () = handles.shutdown.requested() => return,
+        }
+        {
+            let mut index = known.write();
+            for key in wished.drain(..).chain(unused) {
+                let found = scales.get(&key);
+                index.owners.note_scale(&key, found);
+            }
+        }
+        known.changed();
+    }
+}

@@ -1,0 +1,207 @@
+//! What is known of the cluster when a pod comes in, as plain rows; who watches and asks is [`feed`](crate::feed)'s
+//! business.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use common::{
+    api::k8s::LimitRange,
+    plan::LimitRanges,
+    target::{
+        Controller, ControllerIndex, ControllerKey, Controllers, Scale, ScaleLookup, VpaIndex, WellKnown,
+    },
+};
+
+use crate::pod::World;
+
+/// What is known.
+#[derive(Debug, Default)]
+pub(crate) struct Index {
+    /// The VPAs.
+    pub(crate) vpas: VpaIndex,
+    /// Who owns whom.
+    pub(crate) owners: Owners,
+    limit_ranges: HashMap<String, LimitRanges>,
+    /// What was merged into these.
+    limit_range_objects: HashMap<String, BTreeMap<String, LimitRange>>,
+}
+
+/// The controllers: those that are watched, and those that were asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Owners {
+    /// The well-known ones.
+    pub(crate) well_known: ControllerIndex,
+    /// The scales of others.
+    pub(crate) scales: HashMap<ControllerKey, KnownScale>,
+}
+
+/// What came of asking for a scale.
+#[derive(Debug)]
+pub(crate) struct KnownScale {
+    answer: ScaleAnswer,
+    /// Whether somebody wanted to know since it was last asked for.
+    used: AtomicBool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum ScaleAnswer {
+    Found(Scale),
+    NotFound(String),
+    Failed(String),
+}
+
+impl Index {
+    /// As reviews see it.
+    pub(crate) fn world(&self) -> World<'_, Owners> {
+        World {
+            vpas: &self.vpas,
+            controllers: &self.owners,
+            limit_ranges: &self.limit_ranges,
+        }
+    }
+
+    /// Takes in a LimitRange that is new or has changed.
+    pub(crate) fn apply_limit_range(&mut self, mut object: LimitRange) {
+        let namespace = object.metadata.namespace.take().unwrap_or_default();
+        let name = object.metadata.name.take().unwrap_or_default();
+        object.metadata = Default::default();
+        let objects = self.limit_range_objects.entry(namespace.clone()).or_default();
+        objects.insert(name, object);
+        self.merge_limit_ranges(&namespace);
+    }
+
+    /// Forgets one that is gone.
+    pub(crate) fn remove_limit_range(&mut self, namespace: &str, name: &str) {
+        if let Some(objects) = self.limit_range_objects.get_mut(namespace) {
+            objects.remove(name);
+            self.merge_limit_ranges(namespace);
+        }
+    }
+
+    /// Forgets those of which `keep` says no.
+    pub(crate) fn retain_limit_ranges(&mut self, keep: impl Fn(&str, &str) -> bool) {
+        let namespaces: Vec<_> = self.limit_range_objects.keys().cloned().collect();
+        for namespace in namespaces {
+            if let Some(objects) = self.limit_range_objects.get_mut(&namespace) {
+                objects.retain(|name, _| keep(&namespace, name));
+            }
+            self.merge_limit_ranges(&namespace);
+        }
+    }
+
+    fn merge_limit_ranges(&mut self, namespace: &str) {
+        let objects = self.limit_range_objects.get(namespace);
+        match objects.filter(|objects| !objects.is_empty()) {
+            Some(objects) => {
+                let merged = LimitRanges::merge(objects.values());
+                self.limit_ranges.insert(namespace.to_owned(), merged);
+            }
+            None => {
+                self.limit_range_objects.remove(namespace);
+                self.limit_ranges.remove(namespace);
+            }
+        }
+    }
+}
+
+impl Owners {
+    /// Takes in what came of asking for a scale; nothing forgets it.
+    pub(crate) fn note_scale(&mut self, key: &ControllerKey, found: ScaleLookup<'_>) {
+        let answer = match found {
+            ScaleLookup::Found(scale) => ScaleAnswer::Found(scale.clone()),
+            ScaleLookup::NotFound(error) => ScaleAnswer::NotFound(error.to_owned()),
+            ScaleLookup::Failed(error) => ScaleAnswer::Failed(error.to_owned()),
+            ScaleLookup::Unasked => {
+                self.scales.remove(key);
+                return;
+            }
+        };
+        let known = KnownScale {
+            answer,
+            used: AtomicBool::new(false),
+        };
+        self.scales.insert(key.clone(), known);
+    }
+
+    /// The scales that somebody wanted to know since the last time, and those nobody did.
+    pub(crate) fn used_scales(&self) -> (Vec<ControllerKey>, Vec<ControllerKey>) {
+        let keys = self.scales.iter();
+        let (used, unused): (Vec<_>, Vec<_>) =
+            keys.partition(|(_, known)| known.used.swap(false, Ordering::Relaxed));
+        let names = |rows: Vec<(&ControllerKey, _)>| rows.into_iter().map(|(key, _)| key.clone()).collect();
+        (names(used), names(unused))
+    }
+}
+
+impl Controllers for Owners {
+    fn well_known(&self, kind: WellKnown, namespace: &str, name: &str) -> Option<&Controller> {
+        self.well_known.get(kind, namespace, name)
+    }
+
+    fn scale(&self, key: &ControllerKey) -> ScaleLookup<'_> {
+        let Some(known) = self.scales.get(key) else {
+            return ScaleLookup::Unasked;
+        };
+        known.used.store(true, Ordering::Relaxed);
+        match &known.answer {
+            ScaleAnswer::Found(scale) => ScaleLookup::Found(scale),
+            ScaleAnswer::NotFound(error) => ScaleLookup::NotFound(error),
+            ScaleAnswer::Failed(error) => ScaleLookup::Failed(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn limit_range(namespace: &str, name: &str, max: &str) -> LimitRange {
+        serde_json::from_value(json!({
+            "metadata": {"namespace": namespace, "name": name},
+            "spec": {"limits": [{"type": "Container", "max": {"cpu": max}}]},
+        }))
+        .unwrap()
+    }
+
+    fn most(index: &Index, namespace: &str) -> Option<String> {
+        let container = index.world().limit_ranges.get(namespace)?.container.clone()?;
+        Some(container.max?.get("cpu")?.to_string())
+    }
+
+    #[test]
+    fn limit_ranges_are_merged_by_namespace_and_forgotten() {
+        let mut index = Index::default();
+        index.apply_limit_range(limit_range("a", "one", "2"));
+        index.apply_limit_range(limit_range("a", "two", "1"));
+        index.apply_limit_range(limit_range("b", "one", "3"));
+        assert_eq!(most(&index, "a").as_deref(), Some("1"));
+        assert_eq!(most(&index, "b").as_deref(), Some("3"));
+        index.remove_limit_range("a", "two");
+        assert_eq!(most(&index, "a").as_deref(), Some("2"));
+        index.retain_limit_ranges(|namespace, _| namespace == "b");
+        assert_eq!(most(&index, "a"), None);
+        assert_eq!(most(&index, "b").as_deref(), Some("3"));
+    }
+
+    #[test]
+    fn a_scale_is_asked_for_again_only_if_somebody_wants_to_know() {
+        let key = |name: &str| ControllerKey {
+            namespace: "a".into(),
+            api_version: "x/v1".into(),
+            kind: "Rollout".into(),
+            name: name.into(),
+        };
+        let mut owners = Owners::default();
+        assert_eq!(owners.scale(&key("one")), ScaleLookup::Unasked);
+        owners.note_scale(&key("one"), ScaleLookup::NotFound("no"));
+        owners.note_scale(&key("two"), ScaleLookup::Failed("never"));
+        assert_eq!(owners.scale(&key("one")), ScaleLookup::NotFound("no"));
+        assert_eq!(owners.used_scales(), (vec![key("one")], vec![key("two")]));
+        assert_eq!(owners.used_scales().0, Vec::new());
+        owners.note_scale(&key("two"), ScaleLookup::Unasked);
+        assert_eq!(owners.scale(&key("two")), ScaleLookup::Unasked);
+    }
+}

@@ -1,0 +1,183 @@
+use super::*;
+use crate::{
+    feed::Known,
+    metrics::Metrics,
+    reviewer::tests::{deployment, pod_review, reviewer},
+};
+use axum::body::to_bytes;
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+async fn post(reviewer: &Reviewer, content_type: &str, body: impl Into<Body>) -> (u16, String) {
+    let request = Request::post("/any/path?x=y")
+        .header(header::CONTENT_TYPE, content_type)
+        .body(body.into())
+        .unwrap();
+    let response = router(reviewer.clone()).oneshot(request).await.unwrap();
+    let status = response.status().as_u16();
+    let body = to_bytes(response.into_body(), 1 << 24).await.unwrap();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+async fn review(reviewer: &Reviewer, review: &Value) -> Value {
+    let (status, body) = post(reviewer, "application/json", review.to_string()).await;
+    assert_eq!(status, 200, "{body}");
+    let answer: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(answer["kind"], "AdmissionReview");
+    assert_eq!(answer["apiVersion"], "admission.k8s.io/v1");
+    answer["response"].clone()
+}
+
+fn ready() -> Reviewer {
+    let (reviewer, _wishes) = reviewer("Deployment");
+    deployment(&reviewer);
+    reviewer
+}
+
+#[tokio::test]
+async fn a_pod_is_patched_on_any_path() {
+    let response = review(&ready(), &pod_review("Deployment")).await;
+    assert_eq!(response["uid"], "u");
+    assert_eq!(response["allowed"], true);
+    assert_eq!(response["patchType"], "JSONPatch");
+    assert!(response["patch"].is_string());
+}
+
+#[tokio::test]
+async fn the_content_type_is_exact() {
+    for content_type in [
+        "application/json; charset=utf-8",
+        "text/plain",
+        "APPLICATION/JSON",
+        "",
+    ] {
+        let answer = post(&ready(), content_type, pod_review("Deployment").to_string()).await;
+        assert_eq!(answer, (200, String::new()), "{content_type}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_of_more_than_5_mib_is_refused_whether_it_says_so_or_not() {
+    let too_large = (413, "request payload too large\n".to_owned());
+    let whole = vec![b' '; MAX_BODY + 1];
+    assert_eq!(post(&ready(), "application/json", whole.clone()).await, too_large);
+    let chunks = whole
+        .chunks(1 << 16)
+        .map(|chunk| Ok::<_, std::io::Error>(chunk.to_vec()))
+        .collect::<Vec<_>>();
+    let chunked = Body::from_stream(futures::stream::iter(chunks));
+    assert_eq!(post(&ready(), "application/json", chunked).await, too_large);
+    let mut fits = pod_review("Deployment").to_string().into_bytes();
+    fits.resize(MAX_BODY, b' ');
+    assert_eq!(post(&ready(), "application/json", fits).await.0, 200);
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_is_no_review() {
+    let broken = futures::stream::iter([Ok(b"{".to_vec()), Err(std::io::Error::other("gone"))]);
+    let (status, _) = post(&ready(), "application/json", Body::from_stream(broken)).await;
+    assert_eq!(status, 400);
+}
+
+#[tokio::test]
+async fn what_is_no_review_is_allowed_without_a_uid() {
+    for body in ["", "{", "[]", "null", "{}", "{\"request\": 1}", "\u{feff}{}"] {
+        let (status, text) = post(&ready(), "application/json", body).await;
+        assert_eq!(status, 200, "{body}");
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(answer["response"], json!({"uid": "", "allowed": true}), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn hostile_pods_are_answered() {
+    let reviewer = ready();
+    let mut hostile = Vec::new();
+    let mut many = pod_review("Deployment");
+    many["request"]["object"]["spec"]["containers"] = (0..1000)
+        .map(|index| json!({"name": format!("c{index}"), "resources": {"requests": {"cpu": "1"}}}))
+        .collect();
+    hostile.push(many);
+    let mut long = pod_review("Deployment");
+    long["request"]["object"]["metadata"]["annotations"] =
+        json!({"a": "\u{1f980}\u{0}\u{202e}".repeat(100_000)});
+    hostile.push(long);
+    for (field, value) in [
+        ("spec", Value::Null),
+        ("spec", json!([])),
+        ("metadata", json!({"labels": {"app": 1}})),
+        ("metadata", json!({"ownerReferences": [{}]})),
+    ] {
+        let mut pod = pod_review("Deployment");
+        pod["request"]["object"][field] = value;
+        hostile.push(pod);
+    }
+    for pod in hostile {
+        let response = review(&reviewer, &pod).await;
+        assert_eq!(
+            (&response["uid"], &response["allowed"]),
+            (&json!("u"), &json!(true))
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_invalid_vpa_is_denied() {
+    let vpa = json!({"request": {
+        "uid": "v", "operation": "CREATE",
+        "resource": {"group": "autoscaling.k8s.io", "version": "v1", "resource": "verticalpodautoscalers"},
+        "object": {"spec": {"updatePolicy": {"updateMode": "Sometimes"}}},
+    }});
+    let response = review(&ready(), &vpa).await;
+    assert_eq!(response["allowed"], false);
+    assert!(
+        response["status"]["message"]
+            .as_str()
+            .is_some_and(|text| text.contains("Sometimes")),
+        "{response}"
+    );
+}
+
+#[tokio::test]
+async fn nothing_is_answered_before_everything_is_listed() {
+    let (known, _wishes) = Known::new();
+    let reviewer = Reviewer {
+        known,
+        metrics: Metrics::register(&mut Registry::default()),
+        ..ready()
+    };
+    let (status, text) = post(&reviewer, "application/json", "{}").await;
+    assert_eq!(
+        (status, text.as_str()),
+        (503, "not everything is listed yet; try again\n")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn so_many_at_once_and_no_more() {
+    let reviewer = ready();
+    let webhook = Webhook {
+        reviewer,
+        turns: Arc::new(Semaphore::new(1)),
+    };
+    let request = |body: Body| {
+        Request::post("/")
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(body)
+            .unwrap()
+    };
+    let slow = request(Body::from_stream(futures::stream::pending::<
+        Result<Vec<u8>, std::io::Error>,
+    >()));
+    let (slow, refused) = tokio::join!(
+        webhook.answer(slow),
+        webhook.answer(request(Body::from(pod_review("Deployment").to_string())))
+    );
+    assert_eq!(slow.unwrap_err(), Refused::Unread, "its body never came");
+    assert_eq!(refused.unwrap_err(), Refused::Overload);
+    let next = webhook
+        .answer(request(Body::from(pod_review("Deployment").to_string())))
+        .await;
+    assert_eq!(next.unwrap().status(), 200, "its turn is free again");
+}
