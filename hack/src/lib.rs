@@ -1,6 +1,7 @@
 //! Developer tools: everything that is run on the way to a release and nothing that is in one.
 //! One module for each subcommand.
 
+pub mod bench;
 pub mod cluster;
 pub mod crds;
 pub mod demo;

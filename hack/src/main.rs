@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use hack::{cluster, crds, demo, e2e, sandbox, vectors};
+use hack::{bench, cluster, crds, demo, e2e, sandbox, vectors};
 
 /// Outrigger's developer tools.
 #[derive(Parser)]
@@ -16,6 +16,9 @@ struct Hack {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Measure latency, CPU and memory
+    #[command(subcommand)]
+    Bench(bench::Command),
     /// Start a real Kubernetes on this machine
     #[command(subcommand)]
     Cluster(cluster::cli::Command),
@@ -39,6 +42,7 @@ async fn main() -> ExitCode {
 
 async fn run(command: Command) -> Result<ExitCode> {
     match command {
+        Command::Bench(command) => command.run().await.map(done),
         Command::Cluster(command) => command.run().await.map(done),
         Command::Crds(args) => crds::run(&args).map(done),
         Command::Demo(args) => args.run().await.map(done),
