@@ -1,6 +1,6 @@
 //! Measurements that anyone can run, one file for each daemon.
 
-mod admission;
+pub mod admission;
 
 use anyhow::Result;
 use clap::Subcommand;
