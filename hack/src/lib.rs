@@ -4,6 +4,7 @@
 pub mod bench;
 pub mod cluster;
 pub mod crds;
+pub mod daemon;
 pub mod demo;
 pub mod e2e;
 pub mod sandbox;

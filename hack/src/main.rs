@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use hack::{bench, cluster, crds, demo, e2e, sandbox, vectors};
+use hack::{bench, cluster, crds, daemon, demo, e2e, sandbox, vectors};
 
 /// Outrigger's developer tools.
 #[derive(Parser)]
@@ -24,6 +24,7 @@ enum Command {
     Cluster(cluster::cli::Command),
     /// Write the CustomResourceDefinitions, or check that they are up to date
     Crds(crds::Args),
+    Daemon(daemon::Args),
     Demo(demo::Args),
     E2e(e2e::Args),
     /// Start an API server for trying things out, with nothing installed
@@ -45,6 +46,7 @@ async fn run(command: Command) -> Result<ExitCode> {
         Command::Bench(command) => command.run().await.map(done),
         Command::Cluster(command) => command.run().await.map(done),
         Command::Crds(args) => crds::run(&args).map(done),
+        Command::Daemon(args) => args.run().await.map(done),
         Command::Demo(args) => args.run().await.map(done),
         Command::E2e(args) => args.run().await.map(done),
         Command::Sandbox(args) => sandbox::run(args).await.map(done),

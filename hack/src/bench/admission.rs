@@ -28,7 +28,7 @@ const VPAS_PER_NAMESPACE: usize = 500;
 ///   cargo build --release -p admission && cargo run --release -p hack -- bench admission --vpas 10000 --rps 500
 #[derive(ClapArgs, Debug)]
 #[command(verbatim_doc_comment)]
-pub(super) struct Args {
+pub struct Args {
     /// How many VPAs there are
     #[arg(long, default_value_t = 10_000)]
     vpas: usize,
@@ -44,7 +44,11 @@ pub(super) struct Args {
 }
 
 impl Args {
-    pub(super) async fn run(self) -> Result<()> {
+    /// Measures it.
+    ///
+    /// # Errors
+    /// When something does not start.
+    pub async fn run(self) -> Result<()> {
         ensure!(
             self.rps > 0 && self.seconds > 0 && self.vpas > 0 && self.connections > 0,
             "nothing to measure: every number must be at least 1"

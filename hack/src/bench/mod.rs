@@ -8,6 +8,7 @@ use clap::Subcommand;
 /// What is measured.
 #[derive(Subcommand, Debug)]
 pub enum Command {
+    /// The admission component under load
     Admission(admission::Args),
 }
 

@@ -1,12 +1,13 @@
 //! The places scenarios run on: the sandbox in this process, a real cluster started for them, or one that is there.
 
-use std::{collections::BTreeSet, fmt};
+use std::{collections::BTreeSet, fmt, path::PathBuf};
 
 use anyhow::{Context as _, Result};
 use chrono::DateTime;
 use clap::ValueEnum;
 use common::clock::VirtualClock;
 use kube::Client;
+use tempfile::TempDir;
 
 use super::{Need, Scenario, World};
 use crate::{
@@ -42,6 +43,8 @@ impl fmt::Display for On {
 pub struct Stage {
     /// Reaches it, with all rights.
     pub client: Client,
+    /// The file by which a process reaches it.
+    pub kubeconfig: PathBuf,
     /// The image of test workloads there.
     pub image: String,
     /// The time there, where it is virtual.
@@ -55,6 +58,7 @@ enum Running {
     Sandbox {
         _server: Sandbox,
         _world: Option<world::World>,
+        _folder: TempDir,
     },
     Cluster(Box<Cluster>),
     Elsewhere,
@@ -155,7 +159,14 @@ impl Stage {
     /// # Errors
     /// When it cannot be made.
     pub async fn world(&self, name: &str) -> Result<World> {
-        World::create(self.client.clone(), name, self.image.clone(), self.time.clone()).await
+        World::create(
+            self.client.clone(),
+            self.kubeconfig.clone(),
+            name,
+            self.image.clone(),
+            self.time.clone(),
+        )
+        .await
     }
 
     /// Stops what was started.
@@ -187,14 +198,19 @@ impl Stage {
         } else {
             BTreeSet::from([Need::ApiServer, Need::LocalWebhooks, Need::NoControllers])
         };
+        let folder = tempfile::tempdir()?;
+        let kubeconfig = folder.path().join("kubeconfig");
+        std::fs::write(&kubeconfig, server.kubeconfig())?;
         Ok(Self {
             client: server.client()?,
+            kubeconfig,
             image: "workload".to_owned(),
             time: Some(time),
             offers,
             running: Running::Sandbox {
                 _server: server,
                 _world: world,
+                _folder: folder,
             },
         })
     }
@@ -212,6 +228,7 @@ impl Stage {
         };
         Ok(Self {
             client: cluster.client().await?,
+            kubeconfig: cluster.kubeconfig(),
             image: cluster::workload_image(),
             time: None,
             offers: BTreeSet::from([Need::ApiServer, Need::LocalWebhooks, behind]),
@@ -226,8 +243,13 @@ impl Stage {
         // Refusals are what some scenarios are about, a disruption budget's 429 among them.
         config.default_retry = false;
         let client = Client::try_from(config)?;
+        let kubeconfig = std::env::var_os("KUBECONFIG").map_or_else(
+            || std::env::home_dir().unwrap_or_default().join(".kube/config"),
+            PathBuf::from,
+        );
         Ok(Self {
             client,
+            kubeconfig,
             image: cluster::workload_image(),
             time: None,
             offers: BTreeSet::from([Need::ApiServer, Need::Node]),

@@ -1,7 +1,7 @@
 //! What a scenario sees of the place it runs on: a client, a namespace of its own, and waiting that never is a fixed
 //! sleep.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use common::clock::{Clock, VirtualClock};
@@ -27,6 +27,8 @@ const STEP: Duration = Duration::from_secs(1);
 pub struct World {
     /// Talks to the API server, with all rights.
     pub client: Client,
+    /// The file by which a process reaches it, with all rights.
+    pub kubeconfig: PathBuf,
     /// The scenario's own namespace.
     pub namespace: String,
     /// The image of test workloads.
@@ -74,6 +76,7 @@ impl World {
     /// When the namespace cannot be made.
     pub async fn create(
         client: Client,
+        kubeconfig: PathBuf,
         name: &str,
         image: String,
         time: Option<VirtualClock>,
@@ -88,6 +91,7 @@ impl World {
             .context("creating a namespace")?;
         let world = Self {
             client,
+            kubeconfig,
             namespace: made.name_any(),
             image,
             time,
