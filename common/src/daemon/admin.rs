@@ -1,10 +1,10 @@
 //! The plain HTTP server that every daemon has on `--address`: metrics, health, readiness and the log's level.
 
-use std::sync::Arc;
+use std::{net::SocketAddr, sync::Arc};
 
 use axum::{
     Router,
-    extract::{DefaultBodyLimit, State},
+    extract::{ConnectInfo, DefaultBodyLimit, State},
     http::{StatusCode, header},
     response::{IntoResponse, Response},
     routing::get,
@@ -29,7 +29,8 @@ pub struct Admin {
 
 /// Answers until it is dropped.
 pub async fn serve(listener: TcpListener, admin: Admin) -> anyhow::Result<()> {
-    Ok(axum::serve(listener, router(admin)).await?)
+    let service = router(admin).into_make_service_with_connect_info::<SocketAddr>();
+    Ok(axum::serve(listener, service).await?)
 }
 
 /// The paths that are served.
@@ -79,8 +80,17 @@ async fn log_level(State(admin): State<Admin>) -> (StatusCode, String) {
 }
 
 const NO_LOG: &str = "the log is not this daemon's own";
+const FROM_AFAR: &str = "the log level is set from the pod itself only: use kubectl port-forward";
 
-async fn set_log_level(State(admin): State<Admin>, text: String) -> (StatusCode, String) {
+/// Metrics are for everybody who reaches the port; what changes the daemon is for those who may enter its pod.
+async fn set_log_level(
+    State(admin): State<Admin>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    text: String,
+) -> (StatusCode, String) {
+    if !peer.ip().to_canonical().is_loopback() {
+        return (StatusCode::FORBIDDEN, FROM_AFAR.to_owned());
+    }
     let Some(level) = admin.log_level else {
         return (StatusCode::NOT_FOUND, NO_LOG.to_owned());
     };
@@ -108,6 +118,7 @@ mod tests {
     use tower::ServiceExt;
 
     struct Bench {
+        peer: SocketAddr,
         time: VirtualClock,
         shutdown: Shutdown,
         admin: Admin,
@@ -124,6 +135,7 @@ mod tests {
                 log_level: None,
             };
             Self {
+                peer: SocketAddr::from(([127, 0, 0, 1], 40000)),
                 time,
                 shutdown,
                 admin,
@@ -134,6 +146,7 @@ mod tests {
             let request = Request::builder()
                 .method(method)
                 .uri(path)
+                .extension(ConnectInfo(self.peer))
                 .body(Body::from(body.to_owned()))
                 .unwrap();
             let response = router(self.admin.clone()).oneshot(request).await.unwrap();
@@ -226,6 +239,24 @@ mod tests {
         assert!(text.starts_with("invalid log level \"updater=loud\""), "{text}");
         assert_eq!(bench.ask("PUT", "/log-level", &"x".repeat(2000)).await.0, 413);
         assert_eq!(bench.get("/log-level").await, said(200, "warn,updater=trace"));
+    }
+
+    #[tokio::test]
+    async fn the_log_level_is_set_from_the_pod_itself_only() {
+        let mut bench = Bench::new();
+        let (_log, level) = detached();
+        bench.admin.log_level = Some(level);
+        for (peer, code) in [
+            ("127.0.0.1:1", 200),
+            ("[::1]:1", 200),
+            ("[::ffff:127.0.0.1]:1", 200),
+            ("10.0.0.7:1", 403),
+            ("[fd00::7]:1", 403),
+        ] {
+            bench.peer = peer.parse().unwrap();
+            assert_eq!(bench.ask("PUT", "/log-level", "warn").await.0, code, "{peer}");
+            assert_eq!(bench.get("/log-level").await, said(200, "warn"), "{peer}");
+        }
     }
 
     #[tokio::test]
