@@ -1,8 +1,8 @@
 //! The admission component under load: a process of its own, over TLS on loopback, against a sandbox full of VPAs.
 
 use std::{
+    net::SocketAddr,
     path::PathBuf,
-    process::Stdio,
     time::{Duration, Instant},
 };
 
@@ -11,27 +11,31 @@ use clap::Args as ClapArgs;
 use reqwest::header::CONTENT_TYPE;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::process::{Child, Command};
 
-use crate::sandbox::{Options, Sandbox, install_crds};
+use crate::{
+    daemon::{Daemon, Process},
+    sandbox::{Options, Sandbox, install_crds},
+};
 
 /// How a process's CPU time is counted in `/proc`; the same on every Linux there is.
 const TICKS_PER_SECOND: f64 = 100.0;
+/// What the others are compared with.
+const FEW: usize = 10;
 const VPAS_PER_NAMESPACE: usize = 500;
 
 /// Measure the admission component: latency, CPU and memory
 ///
-/// Starts the admission component beside this program (build it in the same profile first), a sandbox with VPAs, their
-/// Deployments and ReplicaSets, and sends pod reviews at a steady rate over TLS. The same is done with 10 VPAs: the time of
-/// a review must not grow with their number.
+/// Starts the admission component as a process of its own, a sandbox with VPAs, their Deployments and ReplicaSets, and sends
+/// pod reviews at a steady rate over TLS. The same is done with 10 VPAs: the time of a review must not grow with their
+/// number.
 ///
-///   cargo build --release -p admission && cargo run --release -p hack -- bench admission --vpas 10000 --rps 500
+///   cargo run --release -p hack -- bench admission --vpas 10000 --rps 500
 #[derive(ClapArgs, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// How many VPAs there are
-    #[arg(long, default_value_t = 10_000)]
-    vpas: usize,
+    /// How many VPAs there are; several numbers are measured one after the other
+    #[arg(long, default_value = "10000", value_delimiter = ',')]
+    vpas: Vec<usize>,
     /// How many reviews a second
     #[arg(long, default_value_t = 500)]
     rps: u32,
@@ -50,22 +54,22 @@ impl Args {
     /// When something does not start.
     pub async fn run(self) -> Result<()> {
         ensure!(
-            self.rps > 0 && self.seconds > 0 && self.vpas > 0 && self.connections > 0,
+            self.rps > 0 && self.seconds > 0 && self.connections > 0 && !self.vpas.contains(&0),
             "nothing to measure: every number must be at least 1"
         );
         println!(
             "{:>8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>12} {:>9}",
             "VPAs", "reviews", "req/s", "p50 ms", "p99 ms", "p99.9 ms", "CPU ms/req", "RSS MiB"
         );
-        let few = self.measure(self.vpas.min(10)).await?;
-        let many = self.measure(self.vpas).await?;
-        println!(
-            "with {} VPAs a review takes {:.2} times the CPU, and its p99 is {:.2} times that with {}",
-            self.vpas,
-            many.cpu_ms / few.cpu_ms,
-            many.p99_ms / few.p99_ms,
-            self.vpas.min(10)
-        );
+        let few = self.measure(FEW).await?;
+        for &vpas in &self.vpas {
+            let many = self.measure(vpas).await?;
+            println!(
+                "with {vpas} VPAs a review takes {:.2} times the CPU that it takes with {FEW}, and its p99 is {:.2} times theirs",
+                many.cpu_ms / few.cpu_ms,
+                many.p99_ms / few.p99_ms,
+            );
+        }
         Ok(())
     }
 
@@ -111,7 +115,7 @@ struct Figures {
 struct Bench {
     _sandbox: Sandbox,
     _directory: TempDir,
-    daemon: Child,
+    daemon: Process,
     url: String,
     ca: reqwest::Certificate,
 }
@@ -132,33 +136,30 @@ impl Bench {
         let kubeconfig = file("kubeconfig", &sandbox.kubeconfig())?;
         let certificate_file = file("crt", &certificate)?;
         let key_file = file("key", &made.signing_key.serialize_pem())?;
-        let program = std::env::current_exe()?.with_file_name("admission");
-        ensure!(
-            program.exists(),
-            "there is no {}; build it first: cargo build -p admission, with the profile of this program",
-            program.display()
-        );
-        let (port, admin) = (free_port()?, free_port()?);
-        let daemon = Command::new(program)
-            .arg(format!("--kubeconfig={}", kubeconfig.display()))
-            .arg(format!("--client-ca-file={}", certificate_file.display()))
-            .arg(format!("--tls-cert-file={}", certificate_file.display()))
-            .arg(format!("--tls-private-key={}", key_file.display()))
-            .arg(format!("--port={port}"))
-            .arg(format!("--address=127.0.0.1:{admin}"))
-            .args(["--register-by-url", "--webhook-address=https://127.0.0.1"])
-            .arg(format!("--webhook-port={port}"))
-            .args(["--v=1", "--kube-api-qps=-1"])
-            .stdout(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()
-            .context("cannot start the admission component")?;
-        ready(admin).await?;
+        let mut daemon = Process::start(
+            Daemon::Admission,
+            &kubeconfig,
+            &[
+                &format!("--client-ca-file={}", certificate_file.display()),
+                &format!("--tls-cert-file={}", certificate_file.display()),
+                &format!("--tls-private-key={}", key_file.display()),
+                // Nobody but this program calls it.
+                "--register-webhook=false",
+                "--port=0",
+                "--v=2",
+            ],
+        )
+        .await?;
+        daemon.ready().await?;
+        let serving = daemon
+            .logged("serving the webhook")
+            .context("it does not say where")?;
+        let address: SocketAddr = serving["address"].as_str().unwrap_or_default().parse()?;
         Ok(Self {
             _sandbox: sandbox,
             _directory: directory,
             daemon,
-            url: format!("https://127.0.0.1:{port}/"),
+            url: format!("https://127.0.0.1:{}/", address.port()),
             ca: reqwest::Certificate::from_pem(certificate.as_bytes())?,
         })
     }
@@ -203,7 +204,7 @@ impl Bench {
     }
 
     fn proc(&self, file: &str) -> Result<String> {
-        let id = self.daemon.id().context("the admission component has ended")?;
+        let id = self.daemon.pid().context("the admission component has ended")?;
         std::fs::read_to_string(format!("/proc/{id}/{file}")).context("this needs Linux's /proc")
     }
 
@@ -226,29 +227,6 @@ impl Bench {
         let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
         Ok(kib.context("no VmHWM in /proc")? / 1024.0)
     }
-}
-
-fn free_port() -> Result<u16> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
-}
-
-async fn ready(admin: u16) -> Result<()> {
-    let client = reqwest::Client::builder().no_proxy().build()?;
-    let asking = async {
-        loop {
-            let asked = client
-                .get(format!("http://127.0.0.1:{admin}/readyz"))
-                .send()
-                .await;
-            if asked.is_ok_and(|answer| answer.status().is_success()) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(120), asking)
-        .await
-        .context("the admission component did not get ready within two minutes")
 }
 
 async fn fill(sandbox: &Sandbox, vpas: usize) -> Result<()> {
