@@ -7,6 +7,7 @@ mod args;
 pub mod build;
 mod context;
 mod duration;
+pub mod explain;
 mod health;
 mod klog;
 mod logs;

@@ -25,7 +25,14 @@ pub fn parse<F: Flags>() -> F {
 
 /// Reads a command line, program name first.
 pub fn try_parse<F: Flags>(argv: impl IntoIterator<Item = OsString>) -> Result<F, clap::Error> {
-    let mut command = command::<F>();
+    try_parse_as(command::<F>(), argv)
+}
+
+/// Reads a command line by a daemon's command that somebody has added to.
+pub(super) fn try_parse_as<F: Flags>(
+    mut command: Command,
+    argv: impl IntoIterator<Item = OsString>,
+) -> Result<F, clap::Error> {
     let argv = respell(&mut command, argv)?;
     F::from_arg_matches(&command.try_get_matches_from_mut(argv)?).map_err(|error| error.format(&mut command))
 }
