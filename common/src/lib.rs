@@ -13,5 +13,6 @@ pub mod pod;
 pub mod quantity;
 pub mod quirks;
 pub mod selector;
+pub mod sidecarset;
 pub mod target;
 pub mod time;
