@@ -30,6 +30,7 @@ pub use k8s_openapi::{
             DeleteOptions, LabelSelector, LabelSelectorRequirement, ListMeta, MicroTime, ObjectMeta,
             OwnerReference, Preconditions, Status, StatusCause, StatusDetails, Time,
         },
+        runtime::RawExtension,
         util::intstr::IntOrString,
     },
 };
