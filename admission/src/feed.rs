@@ -244,14 +244,16 @@ fn vpa_change(namespaces: Namespaces) -> impl FnMut(&Known, Change<'_, GuardedVp
 fn limit_range_change(known: &Known, change: Change<'_, LimitRange>) {
     let mut index = known.write();
     match change {
-        Change::Applied(object) => index.apply_limit_range(object),
+        Change::Applied(object) => index.limit_ranges.apply(object),
         Change::Deleted(object) => {
             let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
             let name = object.metadata.name.as_deref().unwrap_or_default();
-            index.remove_limit_range(namespace, name);
+            index.limit_ranges.remove(namespace, name);
         }
         Change::Relisted(seen) => {
-            index.retain_limit_ranges(|namespace, name| seen.contains(namespace, name));
+            index
+                .limit_ranges
+                .retain(|namespace, name| seen.contains(namespace, name));
         }
     }
 }
@@ -271,7 +273,7 @@ async fn ask_for_scales(handles: &Handles, known: &Known, mut wishes: mpsc::Rece
             () = handles.shutdown.requested() => return,
         }
         tokio::select! {
-            () = scales.refresh(wished.iter().cloned(), SCALE_WORKERS) => {}
+            _ = scales.refresh(wished.iter().cloned(), SCALE_WORKERS) => {}
             () = handles.shutdown.requested() => return,
         }
         {

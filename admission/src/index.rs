@@ -2,13 +2,12 @@
 //! business.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     sync::atomic::{AtomicBool, Ordering},
 };
 
 use common::{
-    api::k8s::LimitRange,
-    plan::LimitRanges,
+    plan::LimitRangeIndex,
     target::{
         Controller, ControllerIndex, ControllerKey, Controllers, Scale, ScaleLookup, VpaIndex, WellKnown,
     },
@@ -23,9 +22,8 @@ pub(crate) struct Index {
     pub(crate) vpas: VpaIndex,
     /// Who owns whom.
     pub(crate) owners: Owners,
-    limit_ranges: HashMap<String, LimitRanges>,
-    /// What was merged into these.
-    limit_range_objects: HashMap<String, BTreeMap<String, LimitRange>>,
+    /// What LimitRanges say.
+    pub(crate) limit_ranges: LimitRangeIndex,
 }
 
 /// The controllers: those that are watched, and those that were asked for.
@@ -58,50 +56,7 @@ impl Index {
         World {
             vpas: &self.vpas,
             controllers: &self.owners,
-            limit_ranges: &self.limit_ranges,
-        }
-    }
-
-    /// Takes in a LimitRange that is new or has changed.
-    pub(crate) fn apply_limit_range(&mut self, mut object: LimitRange) {
-        let namespace = object.metadata.namespace.take().unwrap_or_default();
-        let name = object.metadata.name.take().unwrap_or_default();
-        object.metadata = Default::default();
-        let objects = self.limit_range_objects.entry(namespace.clone()).or_default();
-        objects.insert(name, object);
-        self.merge_limit_ranges(&namespace);
-    }
-
-    /// Forgets one that is gone.
-    pub(crate) fn remove_limit_range(&mut self, namespace: &str, name: &str) {
-        if let Some(objects) = self.limit_range_objects.get_mut(namespace) {
-            objects.remove(name);
-            self.merge_limit_ranges(namespace);
-        }
-    }
-
-    /// Forgets those of which `keep` says no.
-    pub(crate) fn retain_limit_ranges(&mut self, keep: impl Fn(&str, &str) -> bool) {
-        let namespaces: Vec<_> = self.limit_range_objects.keys().cloned().collect();
-        for namespace in namespaces {
-            if let Some(objects) = self.limit_range_objects.get_mut(&namespace) {
-                objects.retain(|name, _| keep(&namespace, name));
-            }
-            self.merge_limit_ranges(&namespace);
-        }
-    }
-
-    fn merge_limit_ranges(&mut self, namespace: &str) {
-        let objects = self.limit_range_objects.get(namespace);
-        match objects.filter(|objects| !objects.is_empty()) {
-            Some(objects) => {
-                let merged = LimitRanges::merge(objects.values());
-                self.limit_ranges.insert(namespace.to_owned(), merged);
-            }
-            None => {
-                self.limit_range_objects.remove(namespace);
-                self.limit_ranges.remove(namespace);
-            }
+            limit_ranges: self.limit_ranges.merged(),
         }
     }
 }
@@ -156,35 +111,6 @@ impl Controllers for Owners {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
-
-    fn limit_range(namespace: &str, name: &str, max: &str) -> LimitRange {
-        serde_json::from_value(json!({
-            "metadata": {"namespace": namespace, "name": name},
-            "spec": {"limits": [{"type": "Container", "max": {"cpu": max}}]},
-        }))
-        .unwrap()
-    }
-
-    fn most(index: &Index, namespace: &str) -> Option<String> {
-        let container = index.world().limit_ranges.get(namespace)?.container.clone()?;
-        Some(container.max?.get("cpu")?.to_string())
-    }
-
-    #[test]
-    fn limit_ranges_are_merged_by_namespace_and_forgotten() {
-        let mut index = Index::default();
-        index.apply_limit_range(limit_range("a", "one", "2"));
-        index.apply_limit_range(limit_range("a", "two", "1"));
-        index.apply_limit_range(limit_range("b", "one", "3"));
-        assert_eq!(most(&index, "a").as_deref(), Some("1"));
-        assert_eq!(most(&index, "b").as_deref(), Some("3"));
-        index.remove_limit_range("a", "two");
-        assert_eq!(most(&index, "a").as_deref(), Some("2"));
-        index.retain_limit_ranges(|namespace, _| namespace == "b");
-        assert_eq!(most(&index, "a"), None);
-        assert_eq!(most(&index, "b").as_deref(), Some("3"));
-    }
 
     #[test]
     fn a_scale_is_asked_for_again_only_if_somebody_wants_to_know() {

@@ -224,6 +224,7 @@ pub(crate) mod tests {
             let scale = Scale {
                 owner: None,
                 selector: "app=web".to_owned(),
+                replicas: None,
             };
             let mut index = reviewer.known.write();
             index.owners.note_scale(&wish, ScaleLookup::Found(&scale));

@@ -145,11 +145,7 @@ async fn all_three_run_in_one_process() {
             shutdown.clone(),
         )
     };
-    let updater = updater::Config {
-        settings: Settings::default(),
-        interval: Duration::from_secs(60),
-        leader_election: None,
-    };
+    let updater = updater::Config::from_flags([]).unwrap();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let admission = admission::Config::local(Settings::default().gates, listener).unwrap();
     let updater = tokio::spawn(updater::run(updater, context()));

@@ -11,7 +11,7 @@ use common::{
     kube::{
         lease::{self, Leadership, LeaseMetrics, LeaseSettings},
         scale::Scales,
-        watch::{Relist, WatchMetrics},
+        watch::{Relist, WatchMetrics, WatchSet},
     },
     quantity::{Bytes, MilliCpu},
 };
@@ -21,7 +21,7 @@ use crate::{
     checkpoints::Checkpoints,
     cluster::{ContainerUpdate, ModelConfig, Place, PodUpdate, Usage},
     estimate::EstimatorConfig,
-    feed::{Feed, SampleCounts, Shared, Watches, external, usage},
+    feed::{Feed, SampleCounts, Shared, external, usage},
     history::{ExternalConfig, HistoryConfig, prometheus},
     metrics::Metrics,
     postprocess::PostProcessing,
@@ -120,7 +120,7 @@ struct Recommender {
     config: Config,
     handles: Handles,
     feed: Shared,
-    watches: Watches,
+    watches: WatchSet,
     scales: Scales,
     checkpoints: Option<Checkpoints>,
     status: StatusConfig,
@@ -161,7 +161,7 @@ impl Recommender {
             quirks: config.model.quirks,
         };
         Self {
-            watches: Watches::new(handles.clone(), namespaces, watch_metrics, feed.clone()),
+            watches: WatchSet::new(handles.clone(), namespaces, watch_metrics),
             scales: Scales::new(handles.client.clone(), handles.clock.clone()),
             config,
             handles,
@@ -175,7 +175,7 @@ impl Recommender {
 
     /// The loop. Monitoring starts with it, and the first turn comes after one interval, as in VPA.
     async fn work(mut self) -> Result<()> {
-        self.watches.start_targets();
+        self.feed.watch_targets(&mut self.watches);
         if !self.watches.synced().await? {
             return Ok(());
         }
@@ -183,8 +183,9 @@ impl Recommender {
         if !self.load_history().await {
             return Ok(());
         }
-        let relist = self.watches.start_pods();
-        self.watches.start_evictions();
+        let clock = self.handles.clock.clone();
+        let relist = self.feed.watch_pods(&mut self.watches, clock.clone());
+        self.feed.watch_evictions(&mut self.watches, clock);
         if !self.watches.synced().await? {
             return Ok(());
         }

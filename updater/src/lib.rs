@@ -1,6 +1,7 @@
 //! Brings running pods to the resources they should have, by resize in place or by eviction.
 
 mod args;
+pub mod config;
 pub mod decide;
 pub mod eligible;
 pub mod evidence;
@@ -26,4 +27,5 @@ pub mod unboost;
 pub mod vpa;
 
 pub use args::Args;
-pub use run::{Config, run};
+pub use config::Config;
+pub use run::run;

@@ -3,20 +3,11 @@
 use std::time::Duration;
 
 use common::{
-    daemon::{Context, DaemonError, Handles, Settings, Shell},
-    kube::lease::{self, LeaseMetrics, LeaseSettings},
+    daemon::{Context, DaemonError, Handles, Shell},
+    kube::lease::{self, LeaseMetrics},
 };
 
-/// What the updater is to do.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// What all daemons' work depends on.
-    pub settings: Settings,
-    /// The period of the loop.
-    pub interval: Duration,
-    /// The lease to hold while working, if there may be several.
-    pub leader_election: Option<LeaseSettings>,
-}
+use crate::config::Config;
 
 /// Runs the updater until shutdown is requested.
 pub async fn run(config: Config, mut context: Context) -> Result<(), DaemonError> {
@@ -28,11 +19,10 @@ pub async fn run(config: Config, mut context: Context) -> Result<(), DaemonError
             return Ok(());
         }
         let Config {
-            settings,
             interval,
             leader_election,
+            ..
         } = config;
-        tracing::debug!(gates = %settings.gates, namespaces = ?settings.namespaces, "connected");
         let work = handles.clone();
         Ok(
             lease::lead(leader_election, lease_metrics, &handles, move |_leadership| {

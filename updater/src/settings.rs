@@ -6,7 +6,7 @@ use common::{gates::Gates, quirks::Quirks};
 use crate::hopeless::ResizeSupport;
 
 /// The flags that decisions read (`spec/vpa.md` 3.1).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// A group with fewer live pods is not disrupted, unless its VPA says otherwise.
     pub min_replicas: i64,

@@ -52,7 +52,7 @@ impl RateLimit {
 
 /// The bucket, as a function of time: `now` counts from when it was made, full.
 #[derive(Clone, Debug, PartialEq)]
-struct Bucket {
+pub struct Bucket {
     limit: RateLimit,
     /// Below zero when requests wait: each has taken its token in advance, so that nobody overtakes.
     tokens: f64,
@@ -60,7 +60,9 @@ struct Bucket {
 }
 
 impl Bucket {
-    fn new(limit: RateLimit) -> Self {
+    /// A full one.
+    #[must_use]
+    pub fn new(limit: RateLimit) -> Self {
         Self {
             limit,
             tokens: limit.burst,
@@ -69,7 +71,7 @@ impl Bucket {
     }
 
     /// Takes a token; gives how long to wait before using it.
-    fn take(&mut self, now: Duration) -> Duration {
+    pub fn take(&mut self, now: Duration) -> Duration {
         let passed = now.saturating_sub(self.filled);
         self.filled = self.filled.max(now);
         self.tokens =
@@ -78,7 +80,7 @@ impl Bucket {
     }
 
     /// Gives back a token that was not used.
-    fn give_back(&mut self) {
+    pub fn give_back(&mut self) {
         self.tokens = (self.tokens + 1.0).min(self.limit.burst);
     }
 }

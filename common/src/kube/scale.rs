@@ -15,7 +15,7 @@ use kube::{
 
 use crate::{
     clock::{Clock, Moment},
-    target::{ControllerKey, Scale, ScaleLookup},
+    target::{Controller, ControllerIndex, ControllerKey, Controllers, Scale, ScaleLookup, WellKnown},
 };
 
 /// How long an answer holds, at least; at most twice that, so that not all are asked for again at once (`spec/vpa.md`
@@ -50,7 +50,7 @@ struct Entry {
     read_at: Moment,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 enum Answer {
     Found(Scale),
     NotFound(String),
@@ -87,8 +87,13 @@ impl Scales {
         }
     }
 
-    /// Notes that these are in use, and asks for those that nobody has asked for or that are due again.
-    pub async fn refresh(&mut self, keys: impl IntoIterator<Item = ControllerKey>, workers: usize) {
+    /// Notes that these are in use, and asks for those that nobody has asked for or that are due again. Gives those of which
+    /// something else is known now.
+    pub async fn refresh(
+        &mut self,
+        keys: impl IntoIterator<Item = ControllerKey>,
+        workers: usize,
+    ) -> Vec<ControllerKey> {
         let now = self.clock.moment();
         let mut due = Vec::new();
         for key in keys {
@@ -115,10 +120,17 @@ impl Scales {
             .buffer_unordered(workers.max(1))
             .collect()
             .await;
+        let mut changed = Vec::new();
         for (key, asked) in asked {
-            self.note(key, asked, now);
+            let answer = |entries: &HashMap<ControllerKey, Entry>| Some(entries.get(&key)?.answer.clone());
+            let before = answer(&self.entries);
+            self.note(key.clone(), asked, now);
+            if before != answer(&self.entries) {
+                changed.push(key);
+            }
         }
         self.entries.retain(|_, entry| now.since(entry.read_at) < UNUSED);
+        changed
     }
 
     fn note(&mut self, key: ControllerKey, asked: Asked, now: Moment) {
@@ -204,6 +216,24 @@ impl Scales {
     }
 }
 
+/// What is known of controllers: the watched ones, and the scales of others.
+pub struct KnownControllers<'k> {
+    /// Those that are watched.
+    pub watched: &'k ControllerIndex,
+    /// The scales that were asked for.
+    pub scales: &'k Scales,
+}
+
+impl Controllers for KnownControllers<'_> {
+    fn well_known(&self, kind: WellKnown, namespace: &str, name: &str) -> Option<&Controller> {
+        self.watched.get(kind, namespace, name)
+    }
+
+    fn scale(&self, key: &ControllerKey) -> ScaleLookup<'_> {
+        self.scales.get(key)
+    }
+}
+
 /// The kind as the server serves it: in the version that the reference names, or in the one it prefers.
 fn resource(key: &ControllerKey, group: &ApiGroup) -> Option<ApiResource> {
     let version = key.api_version.rsplit('/').next().unwrap_or_default();
@@ -225,6 +255,7 @@ fn read(namespace: &str, scale: &ScaleObject) -> Scale {
         selector: status
             .and_then(|status| status.selector.clone())
             .unwrap_or_default(),
+        replicas: scale.spec.as_ref().and_then(|spec| spec.replicas),
     }
 }
 

@@ -5,6 +5,7 @@ mod boost;
 #[cfg(test)]
 mod laws;
 mod limit_range;
+mod limit_range_index;
 mod pod_limit_range;
 mod pod_resources;
 mod proportion;
@@ -18,6 +19,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 pub use limit_range::{LimitRanges, Range};
+pub use limit_range_index::LimitRangeIndex;
 pub use reason::{Bound, Cap, NoLimit, Reason};
 pub use recommend::Recommendation;
 pub use resource::Resource;

@@ -210,6 +210,21 @@ impl Pod {
         self.native_sidecars().any(|container| container.name() == name)
     }
 
+    /// Forgets what only tells of the past: how containers ran and ended, but for the last time one was killed for its memory.
+    /// Pods of one controller are much alike without it.
+    pub fn forget_runs(&mut self) {
+        let status = &mut self.status;
+        let all = status.container_statuses.iter_mut();
+        for container in all.chain(&mut status.init_container_statuses) {
+            container.restart_count = 0;
+            container.state = ContainerState::default();
+            let ended = container.last_state.terminated.as_ref();
+            if ended.is_none_or(|ended| ended.reason != "OOMKilled") {
+                container.last_state = ContainerState::default();
+            }
+        }
+    }
+
     fn regular(&self) -> impl Iterator<Item = Managed<'_>> {
         self.spec
             .containers

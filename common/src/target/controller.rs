@@ -102,6 +102,8 @@ pub struct Controller {
     pub owner: Option<ControllerKey>,
     /// Which pods are its own.
     pub selector: Result<Selector, SelectorError>,
+    /// How many pods it wants: `spec.replicas`, or `status.numberReady` of a DaemonSet. None if it does not say.
+    pub replicas: Option<i32>,
 }
 
 impl Controller {
@@ -111,7 +113,14 @@ impl Controller {
         Self {
             owner,
             selector: selector.map_or(Ok(Selector::Nothing), Selector::try_from),
+            replicas: None,
         }
+    }
+
+    /// The same with the number of pods that it wants.
+    #[must_use]
+    pub fn wanting(self, replicas: Option<i32>) -> Self {
+        Self { replicas, ..self }
     }
 
     /// A controller whose pods have certain labels: a ReplicationController, or a CronJob by its template.
@@ -132,6 +141,8 @@ pub struct Scale {
     pub owner: Option<ControllerKey>,
     /// `status.selector`.
     pub selector: String,
+    /// `spec.replicas`.
+    pub replicas: Option<i32>,
 }
 
 /// What came of asking for a scale.

@@ -13,4 +13,4 @@ pub use controller::{
     selector_of,
 };
 pub use topmost::{TopmostError, controlling_owner, topmost};
-pub use vpas::{TargetingVpa, VpaIndex, controlling_vpa};
+pub use vpas::{TargetingVpa, VpaIndex, controlling_vpa, strongest};

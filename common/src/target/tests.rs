@@ -33,7 +33,14 @@ impl Known {
                 .apply(known, NS, name, Controller::labelling(owner, Some(&labels)));
         } else {
             let selector = "app=web".to_owned();
-            self.scales.insert(key(kind, name), Ok(Scale { owner, selector }));
+            self.scales.insert(
+                key(kind, name),
+                Ok(Scale {
+                    owner,
+                    selector,
+                    replicas: None,
+                }),
+            );
         }
         self
     }
@@ -124,6 +131,7 @@ fn what_a_target_selects() {
             Ok(Scale {
                 owner: None,
                 selector,
+                replicas: None,
             }),
         );
     }

@@ -156,12 +156,32 @@ pub fn controlling_vpa<'i>(
     let Some(controller) = topmost(owner, controllers)? else {
         return Ok(None);
     };
-    for vpa in vpas.targeting(&controller) {
+    strongest(
+        &controller,
+        pod.metadata.labels.as_ref(),
+        vpas,
+        controllers,
+        takes,
+    )
+}
+
+/// The second half of [`controlling_vpa`]: the strongest VPA of a topmost controller for a pod with these labels.
+///
+/// # Errors
+/// If a scale has to be asked for first.
+pub fn strongest<'i>(
+    controller: &ControllerKey,
+    labels: Option<&BTreeMap<String, String>>,
+    vpas: &'i VpaIndex,
+    controllers: &impl Controllers,
+    takes: impl Fn(&TargetingVpa) -> bool,
+) -> Result<Option<&'i Arc<TargetingVpa>>, TopmostError> {
+    for vpa in vpas.targeting(controller) {
         if !takes(vpa) {
             continue;
         }
         match selector_of(&vpa.target, controllers) {
-            Ok(selector) if selector.matches(|name| label(pod.metadata.labels.as_ref(), name)) => {
+            Ok(selector) if selector.matches(|name| label(labels, name)) => {
                 return Ok(Some(vpa));
             }
             Err(TargetError::NeedsScale(key)) => return Err(TopmostError::NeedsScale(key)),

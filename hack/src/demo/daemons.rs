@@ -37,9 +37,8 @@ impl Daemons {
             ..recommender::Config::from_flags(["--feature-gates=NativeSidecar=true"])?
         };
         let updater = updater::Config {
-            settings: settings.clone(),
             interval,
-            leader_election: None,
+            ..updater::Config::from_flags(["--feature-gates=NativeSidecar=true"])?
         };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let admission = admission::Config::local(settings.gates, listener)?;

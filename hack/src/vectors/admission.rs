@@ -150,7 +150,14 @@ impl Known {
             );
             let owner = ControllerKey::controller_of(&scale.namespace, owners);
             let selector = scale.selector.clone();
-            (key, Scale { owner, selector })
+            (
+                key,
+                Scale {
+                    owner,
+                    selector,
+                    replicas: None,
+                },
+            )
         });
         Ok(Self {
             controllers,

@@ -2,29 +2,9 @@
 
 use common::{
     api::vpa::CrossVersionObjectReference,
-    kube::scale::Scales,
     selector::Selector,
-    target::{
-        Controller, ControllerIndex, ControllerKey, Controllers, ScaleLookup, TargetError, TopmostError,
-        WellKnown, selector_of, topmost,
-    },
+    target::{ControllerKey, Controllers, TargetError, TopmostError, selector_of, topmost},
 };
-
-/// What is known of controllers: the watched ones, and the scales of others.
-pub(crate) struct Known<'k> {
-    pub(crate) watched: &'k ControllerIndex,
-    pub(crate) scales: &'k Scales,
-}
-
-impl Controllers for Known<'_> {
-    fn well_known(&self, kind: WellKnown, namespace: &str, name: &str) -> Option<&Controller> {
-        self.watched.get(kind, namespace, name)
-    }
-
-    fn scale(&self, key: &ControllerKey) -> ScaleLookup<'_> {
-        self.scales.get(key)
-    }
-}
 
 /// What became of a target.
 #[derive(Debug, PartialEq)]
@@ -80,7 +60,7 @@ pub(crate) fn resolve(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use common::target::Scale;
+    use common::target::{Controller, ControllerIndex, Scale, ScaleLookup, WellKnown};
 
     struct Fixed {
         watched: ControllerIndex,
@@ -160,6 +140,7 @@ mod tests {
         let scale = Scale {
             owner: None,
             selector: "app=web".to_owned(),
+            replicas: None,
         };
         let controllers = Fixed {
             scale: Some(scale),

@@ -72,6 +72,8 @@ pub struct Slim<K, S> {
     metadata: ObjectMeta,
     #[serde(default, deserialize_with = "null_is_default")]
     spec: S,
+    #[serde(default, deserialize_with = "null_is_default")]
+    status: SlimStatus,
     #[serde(skip)]
     kind: PhantomData<fn() -> K>,
 }
@@ -87,12 +89,21 @@ pub type SlimReplicationController = Slim<ReplicationController, LabelMap>;
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Selecting {
     selector: Option<LabelSelector>,
+    replicas: Option<i32>,
+}
+
+/// Of the status, what a DaemonSet says of its pods.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct SlimStatus {
+    number_ready: Option<i32>,
 }
 
 /// The spec of a ReplicationController.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct LabelMap {
     selector: Option<BTreeMap<String, String>>,
+    replicas: Option<i32>,
 }
 
 /// The spec of a CronJob, as far as the labels of its pods.
@@ -131,6 +142,7 @@ impl<K, S: Clone> Clone for Slim<K, S> {
         Self {
             metadata: self.metadata.clone(),
             spec: self.spec.clone(),
+            status: self.status,
             kind: PhantomData,
         }
     }
@@ -189,7 +201,11 @@ where
     const KIND: WellKnown = K::KIND;
 
     fn controller(&self) -> Controller {
-        Controller::selecting(self.owner(), self.spec.selector.as_ref())
+        let replicas = match K::KIND {
+            WellKnown::DaemonSet => self.status.number_ready,
+            _ => self.spec.replicas,
+        };
+        Controller::selecting(self.owner(), self.spec.selector.as_ref()).wanting(replicas)
     }
 }
 
@@ -206,6 +222,6 @@ impl WatchedController for SlimReplicationController {
     const KIND: WellKnown = WellKnown::ReplicationController;
 
     fn controller(&self) -> Controller {
-        Controller::labelling(self.owner(), self.spec.selector.as_ref())
+        Controller::labelling(self.owner(), self.spec.selector.as_ref()).wanting(self.spec.replicas)
     }
 }

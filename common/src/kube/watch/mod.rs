@@ -2,6 +2,9 @@
 //! stream where the server can do that, and come in pages where it cannot (`spec/stack.md` 3.2).
 
 mod kinds;
+mod set;
+
+pub use set::{ControllerSink, WatchSet};
 
 pub use kinds::{ControllerObject, SlimCronJob, SlimReplicationController, SlimSelecting, WatchedController};
 

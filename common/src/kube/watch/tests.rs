@@ -4,8 +4,8 @@ use crate::{
     target::{ControllerKey, WellKnown},
 };
 use k8s_openapi::api::{
-    apps::v1::ReplicaSet,
-    batch::v1::{CronJob, Job},
+    apps::v1::{DaemonSet, ReplicaSet},
+    batch::v1::CronJob,
     core::v1::ReplicationController,
 };
 use kube::core::Status;
@@ -106,27 +106,30 @@ fn controllers_are_read_by_kind() {
         kind: "Deployment".to_owned(),
         name: "web".to_owned(),
     });
-    let selecting =
-        json!({"metadata": metadata, "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": {}}});
-    let labelled = json!({"metadata": metadata, "spec": {"selector": {"app": "web"}}});
+    let selecting = json!({"metadata": metadata, "spec": {
+        "selector": {"matchLabels": {"app": "web"}}, "template": {}, "replicas": 3,
+    }, "status": {"replicas": 9, "numberReady": 4}});
+    let labelled = json!({"metadata": metadata, "spec": {"selector": {"app": "web"}, "replicas": 3}});
     let cron = json!({"metadata": metadata, "spec": {"jobTemplate": {"spec": {"template":
         {"metadata": {"labels": {"app": "web"}}}}}}});
     let read = [
         read::<SlimSelecting<ReplicaSet>>(&selecting),
-        read::<SlimSelecting<Job>>(&selecting),
+        read::<SlimSelecting<DaemonSet>>(&selecting),
         read::<SlimReplicationController>(&labelled),
         read::<SlimCronJob>(&cron),
     ];
     let kinds = [
         WellKnown::ReplicaSet,
-        WellKnown::Job,
+        WellKnown::DaemonSet,
         WellKnown::ReplicationController,
         WellKnown::CronJob,
     ];
-    for ((kind, controller), expected) in read.into_iter().zip(kinds) {
+    let replicas = [Some(3), Some(4), Some(3), None];
+    for (((kind, controller), expected), replicas) in read.into_iter().zip(kinds).zip(replicas) {
         assert_eq!(kind, expected);
         assert_eq!(controller.owner, owner);
         assert_eq!(controller.selector, "app=web".parse(), "{kind:?}");
+        assert_eq!(controller.replicas, replicas, "{kind:?}");
     }
 }
 
