@@ -64,7 +64,10 @@ impl Args {
         let _installed = rustls::crypto::ring::default_provider().install_default();
         let argv = std::iter::once(self.daemon.name().into()).chain(self.flags);
         match self.daemon {
-            Daemon::Recommender => exit(pflag::try_parse::<recommender::Args>(argv)?.run().await),
+            Daemon::Recommender => match recommender::Asked::try_parse(argv)? {
+                recommender::Asked::Run(args) => exit(args.run().await),
+                recommender::Asked::Explain(question) => recommender::answer(*question).await,
+            },
             Daemon::Updater => exit(pflag::try_parse::<updater::Args>(argv)?.run().await),
             Daemon::Admission => exit(pflag::try_parse::<admission::Args>(argv)?.run().await),
         }

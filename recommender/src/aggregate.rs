@@ -10,7 +10,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use common::quantity::{Bytes, MilliCpu};
 
 /// The weight of every CPU sample.
-const CPU_WEIGHT: f64 = 0.1;
+pub(crate) const CPU_WEIGHT: f64 = 0.1;
 
 /// The weight of every memory peak.
 const PEAK_WEIGHT: f64 = 1.0;

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::Result;
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use common::{
     api::{
         checkpoint::{VerticalPodAutoscalerCheckpoint, VerticalPodAutoscalerCheckpointSpec},
@@ -49,7 +49,9 @@ impl Checkpoints {
         let mut pause = Duration::from_secs(1);
         loop {
             let listed = tokio::select! {
-                listed = self.list(|checkpoint| self.load_one(&checkpoint)) => listed,
+                listed = list(&self.client, &self.namespaces, |checkpoint| {
+                    load_one(&self.feed, &checkpoint, self.clock.now());
+                }) => listed,
                 () = self.shutdown.requested() => return false,
             };
             match listed {
@@ -64,53 +66,6 @@ impl Checkpoints {
                 () = self.shutdown.requested() => return false,
             }
             pause = (pause * 2).min(Duration::from_secs(30));
-        }
-    }
-
-    fn load_one(&self, checkpoint: &VerticalPodAutoscalerCheckpoint) {
-        let namespace = checkpoint.namespace().unwrap_or_default();
-        let VerticalPodAutoscalerCheckpointSpec {
-            vpa_object_name,
-            container_name,
-        } = &checkpoint.spec;
-        let Some(status) = &checkpoint.status else { return };
-        let annotation = checkpoint.annotations().get(ANNOTATION).map(String::as_str);
-        let mut feed = self.feed.lock();
-        let id = (namespace.as_str(), vpa_object_name.as_str());
-        let now = self.clock.now();
-        let loaded = feed
-            .cluster
-            .load_checkpoint(id, container_name, status, annotation, now);
-        if let Err(error) = loaded {
-            let name = checkpoint.name_any();
-            tracing::warn!(namespace, name, %error, "a checkpoint cannot be read and is left out");
-        }
-    }
-
-    /// Lists the checkpoints of the namespaces we serve, page by page; gives how many there are.
-    async fn list(
-        &self,
-        mut tell: impl FnMut(VerticalPodAutoscalerCheckpoint),
-    ) -> Result<usize, kube::Error> {
-        let api: Api<VerticalPodAutoscalerCheckpoint> = match &self.namespaces {
-            Namespaces::Only(namespace) => Api::namespaced(self.client.clone(), namespace),
-            Namespaces::All | Namespaces::Except(_) => Api::all(self.client.clone()),
-        };
-        let mut next: Option<String> = None;
-        let mut count = 0;
-        loop {
-            let list = api.list(&page(next.as_deref())).await?;
-            for checkpoint in list.items {
-                let namespace = checkpoint.metadata.namespace.as_deref().unwrap_or_default();
-                if self.namespaces.include(namespace) {
-                    count += 1;
-                    tell(checkpoint);
-                }
-            }
-            next = list.metadata.continue_.filter(|token| !token.is_empty());
-            if next.is_none() {
-                return Ok(count);
-            }
         }
     }
 
@@ -216,7 +171,7 @@ impl Checkpoints {
     /// anything is deleted: what we have not heard of may be there all the same.
     pub(crate) async fn collect(&self) -> Result<(), kube::Error> {
         let mut orphans = Vec::new();
-        self.list(|checkpoint| {
+        list(&self.client, &self.namespaces, |checkpoint| {
             let namespace = checkpoint.namespace().unwrap_or_default();
             let key = (namespace, checkpoint.spec.vpa_object_name.clone());
             if !self.feed.lock().vpas.exists(&key) {
@@ -245,6 +200,54 @@ impl Checkpoints {
             }
         }
         Ok(())
+    }
+}
+
+/// Begins the history of one of our VPAs' containers with its checkpoint.
+pub(crate) fn load_one(feed: &Shared, checkpoint: &VerticalPodAutoscalerCheckpoint, now: DateTime<Utc>) {
+    let namespace = checkpoint.namespace().unwrap_or_default();
+    let VerticalPodAutoscalerCheckpointSpec {
+        vpa_object_name,
+        container_name,
+    } = &checkpoint.spec;
+    let Some(status) = &checkpoint.status else { return };
+    let annotation = checkpoint.annotations().get(ANNOTATION).map(String::as_str);
+    let id = (namespace.as_str(), vpa_object_name.as_str());
+    let loaded = feed
+        .lock()
+        .cluster
+        .load_checkpoint(id, container_name, status, annotation, now);
+    if let Err(error) = loaded {
+        let name = checkpoint.name_any();
+        tracing::warn!(namespace, name, %error, "a checkpoint cannot be read and is left out");
+    }
+}
+
+/// Lists the checkpoints of the namespaces we serve, page by page; gives how many there are.
+pub(crate) async fn list(
+    client: &Client,
+    namespaces: &Namespaces,
+    mut tell: impl FnMut(VerticalPodAutoscalerCheckpoint),
+) -> Result<usize, kube::Error> {
+    let api: Api<VerticalPodAutoscalerCheckpoint> = match namespaces {
+        Namespaces::Only(namespace) => Api::namespaced(client.clone(), namespace),
+        Namespaces::All | Namespaces::Except(_) => Api::all(client.clone()),
+    };
+    let mut next: Option<String> = None;
+    let mut count = 0;
+    loop {
+        let list = api.list(&page(next.as_deref())).await?;
+        for checkpoint in list.items {
+            let namespace = checkpoint.metadata.namespace.as_deref().unwrap_or_default();
+            if namespaces.include(namespace) {
+                count += 1;
+                tell(checkpoint);
+            }
+        }
+        next = list.metadata.continue_.filter(|token| !token.is_empty());
+        if next.is_none() {
+            return Ok(count);
+        }
     }
 }
 

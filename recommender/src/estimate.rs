@@ -40,7 +40,7 @@ pub struct Percentiles {
 }
 
 /// What a container should have of one resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds<T> {
     /// The best guess.
     pub target: T,
@@ -59,24 +59,55 @@ pub struct Estimate {
     pub memory: Bounds<Bytes>,
 }
 
+/// How one number was made, step by step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Derivation {
+    /// Which part of the weight lies below.
+    pub fraction: f64,
+    /// The usage there, in millicores or bytes.
+    pub percentile: i64,
+    /// The same with the margin on top.
+    pub with_margin: i64,
+    /// What the confidence makes of it, where it counts.
+    pub factor: Option<f64>,
+    /// The least that the container gets.
+    pub minimum: i64,
+}
+
+impl Derivation {
+    /// The number after the confidence, before the minimum.
+    #[must_use]
+    pub fn scaled(&self) -> i64 {
+        self.factor.map_or(self.with_margin, |factor| {
+            amount(num::float(self.with_margin) * factor)
+        })
+    }
+
+    /// The number.
+    #[must_use]
+    pub fn amount(&self) -> i64 {
+        self.scaled().max(self.minimum)
+    }
+}
+
 impl EstimatorConfig {
     /// What one of a pod's containers should have.
     #[must_use]
     pub fn estimate(&self, history: &History, containers: usize) -> Estimate {
-        let min = self.minimum(containers);
-        let cpu = self.bounds(history, &history.cpu, 1000.0, &self.cpu, min.cpu.0);
-        let memory = self.bounds(history, &history.memory, 1.0, &self.memory, min.memory.0);
+        let PerResource { cpu, memory } = self.derive(history, containers);
         Estimate {
-            cpu: Bounds {
-                target: MilliCpu(cpu.target),
-                lower: MilliCpu(cpu.lower),
-                upper: MilliCpu(cpu.upper),
-            },
-            memory: Bounds {
-                target: Bytes(memory.target),
-                lower: Bytes(memory.lower),
-                upper: Bytes(memory.upper),
-            },
+            cpu: cpu.map(|derivation| MilliCpu(derivation.amount())),
+            memory: memory.map(|derivation| Bytes(derivation.amount())),
+        }
+    }
+
+    /// How the numbers of one of a pod's containers are made.
+    #[must_use]
+    pub fn derive(&self, history: &History, containers: usize) -> PerResource<Bounds<Derivation>> {
+        let min = self.minimum(containers);
+        PerResource {
+            cpu: self.bounds(history, &history.cpu, 1000.0, &self.cpu, min.cpu.0),
+            memory: self.bounds(history, &history.memory, 1.0, &self.memory, min.memory.0),
         }
     }
 
@@ -97,18 +128,34 @@ impl EstimatorConfig {
         histogram: &Histogram,
         unit: f64,
         percentiles: &Percentiles,
-        min: i64,
-    ) -> Bounds<i64> {
-        let base = |fraction: f64| {
+        minimum: i64,
+    ) -> Bounds<Derivation> {
+        let derive = |fraction: f64, factor: Option<f64>| {
             let percentile = amount(histogram.percentile(fraction) * unit);
-            percentile.saturating_add(amount(num::float(percentile) * self.margin))
+            Derivation {
+                fraction,
+                percentile,
+                with_margin: percentile.saturating_add(amount(num::float(percentile) * self.margin)),
+                factor,
+                minimum,
+            }
         };
-        let scaled = |base: i64, factor: f64| amount(num::float(base) * factor);
         let confidence = confidence(history, percentiles.confidence_interval);
         Bounds {
-            target: base(percentiles.target).max(min),
-            lower: scaled(base(percentiles.lower), powi(1.0 + 0.001 / confidence, -2)).max(min),
-            upper: scaled(base(percentiles.upper), powi(1.0 + 1.0 / confidence, 1)).max(min),
+            target: derive(percentiles.target, None),
+            lower: derive(percentiles.lower, Some(powi(1.0 + 0.001 / confidence, -2))),
+            upper: derive(percentiles.upper, Some(powi(1.0 + 1.0 / confidence, 1))),
+        }
+    }
+}
+
+impl<T> Bounds<T> {
+    /// The same of something else.
+    pub(crate) fn map<U>(self, change: impl Fn(T) -> U) -> Bounds<U> {
+        Bounds {
+            target: change(self.target),
+            lower: change(self.lower),
+            upper: change(self.upper),
         }
     }
 }

@@ -19,6 +19,16 @@ pub struct PerResource<T> {
     pub memory: T,
 }
 
+impl<T: Copy> PerResource<T> {
+    /// The same of something else.
+    pub(crate) fn each<U>(&self, change: impl Fn(T) -> U) -> PerResource<U> {
+        PerResource {
+            cpu: change(self.cpu),
+            memory: change(self.memory),
+        }
+    }
+}
+
 /// The policies of a VPA's containers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Policies(Vec<ContainerPolicy>);

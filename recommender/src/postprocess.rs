@@ -2,8 +2,10 @@
 //! bounds of the policy and of the recommender (`spec/vpa.md` 2.10).
 
 use crate::{
+    cluster::Name,
+    estimate::Bounds,
     policy::{PerResource, Policies},
-    recommend::{Amounts, Recommendation},
+    recommend::{Amounts, Recommendation, Recommended},
 };
 use common::quantity::Quantity;
 use std::{cmp::Ordering, collections::BTreeMap};
@@ -21,6 +23,23 @@ pub struct PostProcessing {
 const INTEGER_CPU_PREFIX: &str = "vpa-post-processor.kubernetes.io/";
 const INTEGER_CPU_SUFFIX: &str = "_integerCPU";
 
+/// Why an amount is not what was estimated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Cap {
+    /// The VPA is annotated so.
+    WholeCores,
+    /// The policy's minimum.
+    MinAllowed,
+    /// The policy's maximum.
+    MaxAllowed,
+    /// The recommender's maximum.
+    GlobalMaxAllowed,
+}
+
+/// Why the amounts of one container are not what was estimated.
+pub type Caps = PerResource<Bounds<Vec<Cap>>>;
+
 impl PostProcessing {
     /// The recommendation to publish.
     #[must_use]
@@ -30,42 +49,75 @@ impl PostProcessing {
         annotations: &BTreeMap<String, String>,
         policies: &Policies,
     ) -> Recommendation {
-        if self.integer_cpu {
-            for container in integer_cpu_containers(annotations) {
-                let Some(recommended) = recommendation.get_mut(container) else {
-                    continue;
-                };
-                for amounts in recommended.lists() {
-                    amounts.cpu = amounts.cpu.take().map(|cpu| cpu.rounded_up_to_units());
-                }
-            }
-        }
-        for (name, recommended) in &mut recommendation {
-            let policy = policies.get(name);
-            let min = policy.map(|policy| &policy.min_allowed);
-            let max = PerResource {
-                cpu: policy
-                    .and_then(|policy| policy.max_allowed.cpu.as_ref())
-                    .or(self.max_allowed.cpu.as_ref()),
-                memory: policy
-                    .and_then(|policy| policy.max_allowed.memory.as_ref())
-                    .or(self.max_allowed.memory.as_ref()),
-            };
-            for amounts in [
-                &mut recommended.target,
-                &mut recommended.lower,
-                &mut recommended.upper,
-            ] {
-                cap(&mut amounts.cpu, min.and_then(|min| min.cpu.as_ref()), max.cpu);
-                cap(
-                    &mut amounts.memory,
-                    min.and_then(|min| min.memory.as_ref()),
-                    max.memory,
-                );
-            }
-        }
+        self.apply_and_tell(&mut recommendation, annotations, policies, |_, _| {});
         recommendation
     }
+
+    /// Makes a recommendation the one to publish, and tells what was changed of each container for what reason.
+    pub(crate) fn apply_and_tell(
+        &self,
+        recommendation: &mut Recommendation,
+        annotations: &BTreeMap<String, String>,
+        policies: &Policies,
+        mut tell: impl FnMut(&Name, Caps),
+    ) {
+        for (name, recommended) in recommendation {
+            let caps = self.process(name, recommended, annotations, policies);
+            tell(name, caps);
+        }
+    }
+
+    /// Makes what is published of what was recommended for one container, and says what was changed for what reason.
+    fn process(
+        &self,
+        container: &str,
+        recommended: &mut Recommended,
+        annotations: &BTreeMap<String, String>,
+        policies: &Policies,
+    ) -> Caps {
+        let mut caps = Caps::default();
+        if self.integer_cpu && wants_whole_cores(annotations, container) {
+            let reasons = &mut caps.cpu;
+            round_up(&mut recommended.target.cpu, &mut reasons.target);
+            round_up(&mut recommended.lower.cpu, &mut reasons.lower);
+            round_up(&mut recommended.upper.cpu, &mut reasons.upper);
+            round_up(&mut recommended.uncapped.cpu, &mut Vec::new());
+        }
+        let policy = policies.get(container);
+        let limits = |min: fn(&Amounts) -> Option<&Quantity>| Limits {
+            min: policy.and_then(|policy| min(&policy.min_allowed)),
+            max: policy.and_then(|policy| min(&policy.max_allowed)),
+            global_max: min(&self.max_allowed),
+        };
+        let (cpu, memory) = (
+            limits(|amounts| amounts.cpu.as_ref()),
+            limits(|amounts| amounts.memory.as_ref()),
+        );
+        let Recommended {
+            target, lower, upper, ..
+        } = recommended;
+        cpu.hold(&mut target.cpu, &mut caps.cpu.target);
+        cpu.hold(&mut lower.cpu, &mut caps.cpu.lower);
+        cpu.hold(&mut upper.cpu, &mut caps.cpu.upper);
+        memory.hold(&mut target.memory, &mut caps.memory.target);
+        memory.hold(&mut lower.memory, &mut caps.memory.lower);
+        memory.hold(&mut upper.memory, &mut caps.memory.upper);
+        caps
+    }
+}
+
+fn wants_whole_cores(annotations: &BTreeMap<String, String>, container: &str) -> bool {
+    let mut containers = integer_cpu_containers(annotations);
+    containers.any(|annotated| annotated == container)
+}
+
+fn round_up(cpu: &mut Option<Quantity>, caps: &mut Vec<Cap>) {
+    let Some(amount) = cpu else { return };
+    let rounded = amount.rounded_up_to_units();
+    if rounded.cmp_value(amount) != Ordering::Equal {
+        caps.push(Cap::WholeCores);
+    }
+    *amount = rounded;
 }
 
 fn integer_cpu_containers(annotations: &BTreeMap<String, String>) -> impl Iterator<Item = &str> {
@@ -78,26 +130,42 @@ fn integer_cpu_containers(annotations: &BTreeMap<String, String>) -> impl Iterat
         })
 }
 
-/// Raises an amount to the minimum, then lowers it to the maximum, which wins where they contradict each other.
-fn cap(amount: &mut Option<Quantity>, min: Option<&Quantity>, max: Option<&Quantity>) {
-    let Some(amount) = amount else { return };
-    let given = |bound: Option<&Quantity>| bound.filter(|bound| !bound.is_zero()).cloned();
-    if let Some(min) = given(min)
-        && amount.cmp_value(&min) == Ordering::Less
-    {
-        *amount = min;
-    }
-    if let Some(max) = given(max)
-        && amount.cmp_value(&max) == Ordering::Greater
-    {
-        *amount = max;
+/// The bounds of one resource.
+struct Limits<'p> {
+    min: Option<&'p Quantity>,
+    max: Option<&'p Quantity>,
+    /// Counts where the policy has none.
+    global_max: Option<&'p Quantity>,
+}
+
+impl Limits<'_> {
+    /// Raises an amount to the minimum, then lowers it to the maximum, which wins where they contradict each other.
+    fn hold(&self, amount: &mut Option<Quantity>, caps: &mut Vec<Cap>) {
+        let Some(amount) = amount else { return };
+        let given = |bound: Option<&Quantity>| bound.filter(|bound| !bound.is_zero()).cloned();
+        let (max, named) = match self.max {
+            Some(max) => (Some(max), Cap::MaxAllowed),
+            None => (self.global_max, Cap::GlobalMaxAllowed),
+        };
+        if let Some(min) = given(self.min)
+            && amount.cmp_value(&min) == Ordering::Less
+        {
+            *amount = min;
+            caps.push(Cap::MinAllowed);
+        }
+        if let Some(max) = given(max)
+            && amount.cmp_value(&max) == Ordering::Greater
+        {
+            *amount = max;
+            caps.push(named);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recommend::{Recommended, to_wire};
+    use crate::recommend::to_wire;
     use serde_json::{Value, json};
 
     fn amounts(cpu: &str, memory: &str) -> Amounts {

@@ -48,6 +48,28 @@ pub type Amounts = PerResource<Option<Quantity>>;
 /// What is recommended, by container.
 pub type Recommendation = BTreeMap<Name, Recommended>;
 
+/// Where the numbers of one resource come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Source {
+    /// From usage.
+    Measured,
+    /// There is no usage yet; what was published before stands.
+    Published,
+    /// There is no usage yet; the policy names a minimum.
+    Minimum,
+    /// There is no usage yet, and nothing is recommended.
+    NoSamples,
+    /// The policy does not want it.
+    NotControlled,
+}
+
+impl Source {
+    fn is_estimated(self) -> bool {
+        matches!(self, Self::Measured | Self::Minimum)
+    }
+}
+
 /// Makes the recommendation of a VPA from the merged histories of its containers.
 ///
 /// Where there is no sample of a resource VPA recommends the bare minimum, and its updater acts on that (Q10). With us
@@ -64,27 +86,59 @@ pub fn recommend(
 ) -> Recommendation {
     let mut recommendation = Recommendation::new();
     for (name, history) in histories {
-        let controlled = policies.controlled(name);
+        let sources = sources(name, history, policies, published, quirks);
         let estimate = estimator.estimate(history, histories.len());
-        let estimated = rounding.write(&estimate);
-        let mut recommended = estimated.clone();
-        if !quirks.has(Quirk::ActsOnMinimumWithoutSamples) {
-            recommended.keep(&sampled(history));
-            if let Some(published) = published.and_then(|published| find(published, name)) {
-                recommended.fill(published.into());
-            }
-            let mut minimum = estimated;
-            minimum.keep(&minimum_given(policies, name));
-            recommended.fill(minimum);
+        let mut recommended = Recommended::default();
+        recommended.take(rounding.write(&estimate), &sources.each(Source::is_estimated));
+        if let Some(published) = published.and_then(|published| find(published, name)) {
+            let kept = sources.each(|source| source == Source::Published);
+            recommended.take(published.into(), &kept);
         }
-        recommended.keep(&controlled);
         // A policy that controls nothing gets what it asks for: an entry without amounts.
-        let unknown = (controlled.cpu || controlled.memory) && recommended.is_empty();
-        if !unknown {
+        let unknown = sources.cpu == Source::NoSamples || sources.memory == Source::NoSamples;
+        if !(unknown && recommended.is_empty()) {
             recommendation.insert(Name::clone(name), recommended);
         }
     }
     recommendation
+}
+
+/// Where the numbers of a container come from.
+#[must_use]
+pub fn sources(
+    container: &str,
+    history: &History,
+    policies: &Policies,
+    published: Option<&RecommendedPodResources>,
+    quirks: Quirks,
+) -> PerResource<Source> {
+    let controlled = policies.controlled(container);
+    let sampled = sampled(history);
+    let minimum = minimum_given(policies, container);
+    let published = published.and_then(|published| find(published, container));
+    let was_published = |resource: &str| {
+        published.is_some_and(|published| {
+            let amount = published.target.get(resource);
+            amount.is_some_and(|amount| Quantity::try_from(amount).is_ok())
+        })
+    };
+    let source = |resource: &str, controlled: bool, sampled: bool, minimum: bool| {
+        if !controlled {
+            Source::NotControlled
+        } else if sampled || quirks.has(Quirk::ActsOnMinimumWithoutSamples) {
+            Source::Measured
+        } else if was_published(resource) {
+            Source::Published
+        } else if minimum {
+            Source::Minimum
+        } else {
+            Source::NoSamples
+        }
+    };
+    PerResource {
+        cpu: source("cpu", controlled.cpu, sampled.cpu, minimum.cpu),
+        memory: source("memory", controlled.memory, sampled.memory, minimum.memory),
+    }
 }
 
 fn minimum_given(policies: &Policies, container: &str) -> PerResource<bool> {
@@ -159,20 +213,8 @@ fn humanize(memory: Bytes) -> Option<Quantity> {
 }
 
 impl Recommended {
-    /// Leaves out the resources that are not wanted.
-    fn keep(&mut self, wanted: &PerResource<bool>) {
-        for amounts in self.lists() {
-            amounts.cpu = amounts.cpu.take().filter(|_| wanted.cpu);
-            amounts.memory = amounts.memory.take().filter(|_| wanted.memory);
-        }
-    }
-
-    /// Takes the resources that are missing from another recommendation.
-    fn fill(&mut self, other: Self) {
-        let missing = PerResource {
-            cpu: self.target.cpu.is_none(),
-            memory: self.target.memory.is_none(),
-        };
+    /// Takes over the resources that are wanted from another recommendation.
+    fn take(&mut self, other: Self, wanted: &PerResource<bool>) {
         let Self {
             target,
             lower,
@@ -180,10 +222,10 @@ impl Recommended {
             uncapped,
         } = other;
         for (ours, theirs) in self.lists().into_iter().zip([target, lower, upper, uncapped]) {
-            if missing.cpu {
+            if wanted.cpu {
                 ours.cpu = theirs.cpu;
             }
-            if missing.memory {
+            if wanted.memory {
                 ours.memory = theirs.memory;
             }
         }

@@ -21,7 +21,7 @@ use crate::{
     checkpoints::Checkpoints,
     cluster::{ContainerUpdate, ModelConfig, Place, PodUpdate, Usage},
     estimate::EstimatorConfig,
-    feed::{Feed, SampleCounts, Shared, external, usage},
+    feed::{Feed, SampleCounts, Shared, external, resolve_targets, usage},
     history::{ExternalConfig, HistoryConfig, prometheus},
     metrics::Metrics,
     postprocess::PostProcessing,
@@ -72,6 +72,16 @@ impl Config {
         let args: Args = pflag::try_parse(program.map(OsString::from))?;
         Ok(args.config()?)
     }
+
+    /// How statuses are made.
+    pub(crate) fn status(&self) -> StatusConfig {
+        StatusConfig {
+            estimator: self.estimator,
+            rounding: self.rounding,
+            post_processing: self.post_processing.clone(),
+            quirks: self.model.quirks,
+        }
+    }
 }
 
 /// How checkpoints are kept.
@@ -89,8 +99,6 @@ pub struct CheckpointConfig {
 const METRICS_DEADLINE: Duration = Duration::from_secs(60);
 /// How long the last checkpoints may take to be written; less than a daemon's grace.
 const FLUSH_BUDGET: Duration = Duration::from_secs(20);
-/// How many links a chain of scales may have.
-const SCALE_ROUNDS: usize = 8;
 
 /// Runs the recommender until shutdown is requested.
 pub async fn run(config: Config, mut context: Context) -> Result<(), DaemonError> {
@@ -154,12 +162,7 @@ impl Recommender {
             workers: config.workers.get(),
             shutdown: handles.shutdown.clone(),
         });
-        let status = StatusConfig {
-            estimator: config.estimator,
-            rounding: config.rounding,
-            post_processing: config.post_processing.clone(),
-            quirks: config.model.quirks,
-        };
+        let status = config.status();
         Self {
             watches: WatchSet::new(handles.clone(), namespaces, watch_metrics),
             scales: Scales::new(handles.client.clone(), handles.clock.clone()),
@@ -245,19 +248,7 @@ impl Recommender {
 
     /// Resolves the targets of all VPAs; says whether there are selectors that were not there before.
     async fn load_vpas(&mut self) -> bool {
-        let workers = self.config.workers.get();
-        let targets = self.feed.lock().scaled_targets();
-        self.scales.refresh(targets, workers).await;
-        let mut new_selectors = false;
-        for _ in 0..SCALE_ROUNDS {
-            let (needs, new) = self.feed.lock().load_vpas(&self.scales);
-            new_selectors |= new;
-            if needs.is_empty() {
-                break;
-            }
-            self.scales.refresh(needs, workers).await;
-        }
-        new_selectors
+        resolve_targets(&self.feed, &mut self.scales, self.config.workers.get()).await
     }
 
     /// Reads what was known before; false if shutdown is requested first.

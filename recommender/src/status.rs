@@ -1,6 +1,6 @@
 //! The status that a VPA should have, and whether that differs from the one it has in anything a reader can see.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, collections::BTreeMap};
 
 use chrono::{DateTime, SubsecRound as _, Utc};
 use common::{
@@ -15,12 +15,13 @@ use common::{
 };
 
 use crate::{
-    cluster::VpaView,
+    aggregate::History,
+    cluster::{Name, VpaView},
     conditions::Conditions,
     estimate::EstimatorConfig,
     feed::vpas::Row,
-    postprocess::PostProcessing,
-    recommend::{Rounding, recommend, to_wire},
+    postprocess::{Caps, PostProcessing},
+    recommend::{Recommendation, Rounding, recommend, to_wire},
 };
 
 /// How statuses are made.
@@ -40,17 +41,7 @@ impl StatusConfig {
         view: &VpaView<'_>,
         now: DateTime<Utc>,
     ) -> VerticalPodAutoscalerStatus {
-        let recommendation = recommend(
-            &view.histories(),
-            &row.policies,
-            row.published(),
-            &self.estimator,
-            self.rounding,
-            self.quirks,
-        );
-        let recommendation = self
-            .post_processing
-            .apply(recommendation, &row.annotations, &row.policies);
+        let recommendation = self.recommendation(row, &view.histories(), |_, _| {});
         // What the API carries are whole seconds.
         let now = now.trunc_subsecs(0);
         let mut conditions: Conditions = row.observed.conditions.iter().cloned().collect();
@@ -67,6 +58,28 @@ impl StatusConfig {
             conditions: conditions.to_vec(),
             observed_generation: row.generation,
         }
+    }
+}
+
+impl StatusConfig {
+    /// What is recommended for the containers of a VPA; tells what the policy changed of each.
+    pub(crate) fn recommendation(
+        &self,
+        row: &Row,
+        histories: &BTreeMap<&Name, History>,
+        tell: impl FnMut(&Name, Caps),
+    ) -> Recommendation {
+        let mut recommendation = recommend(
+            histories,
+            &row.policies,
+            row.published(),
+            &self.estimator,
+            self.rounding,
+            self.quirks,
+        );
+        self.post_processing
+            .apply_and_tell(&mut recommendation, &row.annotations, &row.policies, tell);
+        recommendation
     }
 }
 

@@ -7,9 +7,10 @@ use std::{num::NonZeroUsize, time::Duration};
 
 use chrono::TimeDelta;
 use common::{
+    clock::Clock,
     daemon::{
         ArgsError, CommonArgs, Context, DaemonError, Flags, GoBool, GoDuration, LeaderElectionArgs, Settings,
-        interval,
+        explain, interval,
     },
     kube::lease::LeaseSettings,
     quirks::Quirks,
@@ -56,6 +57,35 @@ pub struct Args {
     common: CommonArgs,
     #[command(flatten)]
     leader_election: LeaderElectionArgs,
+}
+
+/// What the recommender's program is asked to do.
+pub type Asked = explain::Asked<Args, Question>;
+
+/// What is to be explained.
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+pub struct Question {
+    /// The VPA whose numbers to explain
+    #[arg(value_name = "VPA")]
+    vpa: String,
+}
+
+/// Answers a question, prints the answer and ends the process.
+pub async fn answer(asked: explain::Explain<Args, Question>) -> ! {
+    let explain::Explain {
+        question,
+        about,
+        flags,
+    } = asked;
+    let answered = async {
+        let Work { config, common, .. } = flags.split()?;
+        let common = common.resolve()?;
+        let client = explain::connect(Args::NAME, &common).await?;
+        let config = config(common.settings)?;
+        let clock = Clock::system();
+        anyhow::Ok(crate::explain::explain(&client, &clock, &config, &about.namespace, &question.vpa).await?)
+    };
+    about.output.exit(answered.await)
 }
 
 impl Flags for Args {

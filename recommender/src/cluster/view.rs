@@ -9,7 +9,9 @@ use super::{
 };
 use crate::{
     aggregate::{Aggregate, History},
-    checkpoint, instant,
+    checkpoint,
+    histogram::{Part, Resource},
+    instant, num,
     peaks::Peaks,
     policy::Policies,
     window::Window,
@@ -180,6 +182,24 @@ impl<'a> VpaView<'a> {
             );
         }
         peaks
+    }
+
+    /// When the memory peaks of a container were seen that count, open windows included; empty where nothing is ever
+    /// forgotten, since then nobody notes it.
+    #[must_use]
+    pub fn peak_parts(&self, container: &str) -> Vec<Part> {
+        if self.config.quirks.has(Quirk::UnboundedMemoryWindow) {
+            return Vec::new();
+        }
+        let oldest = self.oldest_part(container);
+        let noted = self.peak_sources(container).flat_map(Peaks::parts).copied();
+        let counting = noted.filter(|part| oldest.is_none_or(|oldest| part.time > oldest));
+        let pending = self.pending_windows(container).map(|(_, window)| Part {
+            time: window.end,
+            bucket: Resource::Memory.bucket(num::float(window.peak().0)),
+            weight: 1.0,
+        });
+        counting.chain(pending).collect()
     }
 
     /// Takes out what is older than the window, counted from the youngest peak (kubernetes/autoscaler#10255).

@@ -336,6 +336,26 @@ impl Feed {
     }
 }
 
+/// How many links a chain of scales may have.
+const SCALE_ROUNDS: usize = 8;
+
+/// Resolves the targets of all VPAs, and asks for the scales that takes; says whether there are selectors that were not
+/// there before.
+pub(crate) async fn resolve_targets(feed: &Shared, scales: &mut Scales, workers: usize) -> bool {
+    let targets = feed.lock().scaled_targets();
+    scales.refresh(targets, workers).await;
+    let mut new_selectors = false;
+    for _ in 0..SCALE_ROUNDS {
+        let (needs, new) = feed.lock().load_vpas(scales);
+        new_selectors |= new;
+        if needs.is_empty() {
+            break;
+        }
+        scales.refresh(needs, workers).await;
+    }
+    new_selectors
+}
+
 /// How many samples had which fate.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct SampleCounts {

@@ -116,6 +116,18 @@ impl Histogram {
         self.plain.percentile(fraction)
     }
 
+    /// The bucket that the percentile is the end of; none when empty.
+    #[must_use]
+    pub fn bucket_at(&self, fraction: f64) -> Option<u8> {
+        self.plain.bucket_at(fraction)
+    }
+
+    /// What it counts.
+    #[must_use]
+    pub fn resource(&self) -> Resource {
+        self.plain.resource
+    }
+
     /// Whether there is no noticeable weight.
     #[must_use]
     pub fn is_empty(&self) -> bool {

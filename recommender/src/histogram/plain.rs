@@ -76,22 +76,27 @@ impl Plain {
 
     /// The upper end of the bucket where the running sum of weights reaches the fraction; 0 when empty.
     pub(crate) fn percentile(&self, fraction: f64) -> f64 {
+        self.bucket_at(fraction)
+            .map_or(0.0, |bucket| self.resource.start(bucket + 1))
+    }
+
+    /// The bucket where the running sum of weights reaches the fraction; none when empty.
+    pub(crate) fn bucket_at(&self, fraction: f64) -> Option<u8> {
         if self.is_empty() {
-            return 0.0;
+            return None;
         }
         let threshold = fraction * self.total;
         let mut running = 0.0;
         // The highest bucket is the answer when no lower one is, so its weight is never looked at.
-        let bucket = self
+        let found = self
             .weights
             .iter()
             .filter(|(bucket, _)| (self.min..self.max).contains(bucket))
             .find(|(_, weight)| {
                 running += weight;
                 running >= threshold
-            })
-            .map_or(self.max, |(bucket, _)| bucket);
-        self.resource.start(bucket + 1)
+            });
+        Some(found.map_or(self.max, |(bucket, _)| bucket))
     }
 
     /// Moves the ends of the range inwards over buckets of no noticeable weight.
