@@ -13,6 +13,7 @@ pub mod review;
 mod reviewer;
 mod run;
 mod server;
+pub mod sidecarset;
 mod tls;
 pub mod vpa;
 

@@ -36,6 +36,8 @@ pub enum Value {
     Text(String),
     /// An object with these members, or none.
     Object(BTreeMap<&'static str, &'static str>),
+    /// Anything else.
+    Json(serde_json::Value),
 }
 
 impl Operation {
@@ -45,6 +47,15 @@ impl Operation {
         Self::Add {
             path,
             value: Value::Text(text.into()),
+        }
+    }
+
+    /// Sets anything.
+    #[must_use]
+    pub fn put(path: String, value: serde_json::Value) -> Self {
+        Self::Add {
+            path,
+            value: Value::Json(value),
         }
     }
 

@@ -320,7 +320,7 @@ fn write_amount(text: &mut String, value: Option<&Value>) {
         Some(other) => other.to_string(),
     };
     match spelled.parse::<Quantity>() {
-        Ok(amount) => write_text(text, &amount.to_string()),
+        Ok(amount) => write_text(text, &amount.canonical().to_string()),
         Err(_) => write_text(text, &spelled),
     }
 }
