@@ -1,6 +1,8 @@
 //! SidecarSets at admission: their sidecars are put into new pods, and the sets themselves are defaulted, validated and
 //! converted (`spec/sidecarset.md` 1, 2). How an injected sidecar's resources follow a recommendation is the plan's business.
 
+pub mod convert;
+pub mod default;
 pub mod inject;
 
 /// The map and the key of a field like `metadata.labels['app']`, if it is one.
