@@ -459,6 +459,7 @@ impl<'a> Turn<'a> {
         plan(&PlanInput {
             pod,
             sizing: &self.restrictions.vpa.sizing,
+            formulas: None,
             limit_ranges: self.limit_ranges,
             stage: Stage::Running,
             remembered: None,

@@ -140,6 +140,7 @@ fn patch(pod: &Pod, vpa: &TargetingVpa, limit_ranges: &LimitRanges, settings: &S
     let input = PlanInput {
         pod,
         sizing: &vpa.sizing,
+        formulas: None,
         limit_ranges,
         stage: Stage::New,
         remembered,

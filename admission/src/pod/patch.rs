@@ -69,7 +69,7 @@ impl<'a> Patch<'a> {
     }
 
     fn resources(&mut self, plan: &PodPlan<'_>, memory: &Memory) {
-        for container in plan.containers.iter().filter(|plan| !plan.switched_off) {
+        for container in plan.containers.iter().filter(|plan| !plan.is_left_alone()) {
             let name = container.container.name();
             let boost = format!("{CPU_BOOST}{name}");
             match boost_annotation(container) {
@@ -176,7 +176,7 @@ fn has_neither(resources: &Resources) -> bool {
 /// `Pod resources updated by VPA: container 0: NOTE, cpu request; …`, with an entry for every container that VPA has an
 /// operation for.
 fn updates_annotation(plan: &PodPlan<'_>) -> Option<String> {
-    let containers = plan.containers.iter().filter(|plan| !plan.switched_off);
+    let containers = plan.containers.iter().filter(|plan| !plan.is_left_alone());
     let entries: Vec<String> = containers
         .filter(|plan| has_neither(plan.base) || !plan.requests.is_empty() || !plan.limits.is_empty())
         .map(|plan| {
@@ -198,7 +198,7 @@ fn boost_annotation(plan: &ContainerPlan<'_>) -> Option<String> {
         requests: BTreeMap<&'a str, &'a Quantity>,
         limits: BTreeMap<&'a str, &'a Quantity>,
     }
-    let original = plan.boosted_from?;
+    let original = plan.boosted_from.as_deref()?;
     let [requests, limits] = BOTH_SIDES.map(|(side, _)| {
         let list = amounts(original, side).into_iter().flatten();
         list.map(|(name, amount)| (name.as_str(), amount))

@@ -15,12 +15,12 @@ use crate::gates::{Gate, Gates};
 use crate::pod::{Kind, Pod, ResourceList, Resources, Side};
 use crate::quantity::Quantity;
 
-/// A resource that formulas compute.
+/// A resource that plans and formulas compute with. Every other resource is only ever copied and compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Resource {
-    /// `cpu`
+    /// `cpu`, in millicores.
     Cpu,
-    /// `memory`
+    /// `memory`, in bytes.
     Memory,
 }
 
@@ -36,6 +36,7 @@ pub struct Field {
 /// A policy that has been read. It is made once for a SidecarSet and evaluated for each pod.
 #[derive(Clone, Debug)]
 pub struct Policy {
+    source: ResourcesPolicy,
     mode: TargetContainersMode,
     pattern: String,
     regex: Result<Regex, PatternError>,
@@ -132,6 +133,7 @@ impl Policy {
             text.as_deref().filter(|text| !text.is_empty()).map(parse::read)
         };
         Self {
+            source: policy.clone(),
             // Kruise treats a mode that is missing like one it does not know.
             mode: policy
                 .target_containers_mode
@@ -206,6 +208,12 @@ impl Policy {
         self.regex.as_ref().err()
     }
 
+    /// The policy as it was written.
+    #[must_use]
+    pub fn source(&self) -> &ResourcesPolicy {
+        &self.source
+    }
+
     /// The text of one of its formulas.
     #[must_use]
     pub fn formula(&self, field: Field) -> Option<&str> {
@@ -241,6 +249,12 @@ impl Policy {
                 error,
             }),
         }
+    }
+}
+
+impl PartialEq for Policy {
+    fn eq(&self, other: &Self) -> bool {
+        self.source == other.source
     }
 }
 
@@ -294,6 +308,9 @@ impl Sizing {
 }
 
 impl Resource {
+    /// Both, in the order in which everything lists them.
+    pub const BOTH: [Self; 2] = [Self::Cpu, Self::Memory];
+
     /// Its key in `requests` and `limits`, and its variable.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -313,7 +330,9 @@ impl Field {
         Self::new(Side::Requests, Resource::Memory),
     ];
 
-    const fn new(side: Side, resource: Resource) -> Self {
+    /// The requests or the limits of a resource.
+    #[must_use]
+    pub const fn new(side: Side, resource: Resource) -> Self {
         Self { side, resource }
     }
 

@@ -1,5 +1,7 @@
 //! The last step of the plan: more CPU while a pod starts (`spec/vpa.md` 4.5).
 
+use std::borrow::Cow;
+
 use super::{
     ContainerPlan, PlanInput, proportion,
     reason::Reason,
@@ -18,6 +20,15 @@ const CPU: &str = "cpu";
 pub(super) fn apply<'a>(input: &PlanInput<'_>, original: &'a Resources, plan: &mut ContainerPlan<'a>) {
     let Some(boost) = input.sizing.cpu_boost(plan.container.name()) else {
         return;
+    };
+    // What a formula gives takes the place of what the container has.
+    let original = if plan.is_by_formula() {
+        Cow::Owned(Resources {
+            requests: Some(plan.requests.clone()),
+            limits: Some(plan.limits.clone()),
+        })
+    } else {
+        Cow::Borrowed(original)
     };
     let recommended = set(Some(&plan.requests), CPU).or(set(original.requests.as_ref(), CPU));
     let from = recommended.cloned().unwrap_or_default();
@@ -46,7 +57,7 @@ pub(super) fn apply<'a>(input: &PlanInput<'_>, original: &'a Resources, plan: &m
     } else {
         let default = set(input.limit_ranges.container_defaults(), CPU)
             .filter(|_| !input.quirks.has(Quirk::BoostForgetsDefaultLimit));
-        if let Some(limit) = proportion::limit(Resource::Cpu, original, Some(&to), default).limit() {
+        if let Some(limit) = proportion::limit(Resource::Cpu, &original, Some(&to), default).limit() {
             plan.limits.insert(CPU.to_owned(), limit);
         }
     }

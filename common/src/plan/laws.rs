@@ -153,6 +153,7 @@ impl World {
         PlanInput {
             pod: &self.pod,
             sizing: &self.sizing,
+            formulas: None,
             limit_ranges: &self.limit_ranges,
             stage: Stage::New,
             remembered: None,

@@ -2,6 +2,9 @@
 //! priority or nothing, `explain` prints it; nobody else computes resources.
 
 mod boost;
+mod formula;
+#[cfg(test)]
+mod formula_tests;
 #[cfg(test)]
 mod laws;
 mod limit_range;
@@ -16,16 +19,18 @@ mod sizing;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
+pub use formula::{FormulaFate, FormulaOf, FormulaPlan, Formulas};
 pub use limit_range::{LimitRanges, Range};
 pub use limit_range_index::LimitRangeIndex;
 pub use reason::{Bound, Cap, NoLimit, Reason};
 pub use recommend::Recommendation;
 pub use resource::Resource;
-pub use sizing::{Recommended, Sizing};
+pub use sizing::{COMPOSITION_ANNOTATION, Composition, NO_VPA, Recommended, Sizing};
 
 use crate::{
+    formula::PolicyError,
     gates::{Gate, Gates},
     pod::{Managed, Pod, ResourceList, Resources},
     quantity::Quantity,
@@ -37,8 +42,10 @@ use crate::{
 pub struct PlanInput<'a> {
     /// The pod.
     pub pod: &'a Pod,
-    /// The VPA that controls it.
+    /// The VPA that controls it, or [`NO_VPA`].
     pub sizing: &'a Sizing,
+    /// The formulas that size its sidecars, if it has any.
+    pub formulas: Option<&'a Formulas>,
     /// The LimitRanges of the pod's namespace.
     pub limit_ranges: &'a LimitRanges,
     /// Whether the pod runs already.
@@ -87,24 +94,60 @@ pub struct ContainerPlan<'a> {
     pub requests: ResourceList,
     /// The limits to set.
     pub limits: ResourceList,
+    /// The limits to take away: a new pod has them though its formula gives none any more.
+    pub dropped_limits: Vec<Resource>,
     /// Why they are as they are.
     pub reasons: Vec<Reason>,
     /// Whether its policy says that it is not sized.
     pub switched_off: bool,
     /// What it goes back to when the start is over, if it is boosted.
-    pub boosted_from: Option<&'a Resources>,
+    pub boosted_from: Option<Cow<'a, Resources>>,
+    /// What its formula came to, if it has one.
+    pub formula: Option<FormulaPlan<'a>>,
 }
 
-/// What the containers of a pod should have, in the order of the steps: base, recommendations, boost, and the pod's own
-/// resources around all of them.
+impl ContainerPlan<'_> {
+    /// Whether it is left to others: its policy says that it is not sized, and no formula sizes it.
+    #[must_use]
+    pub fn is_left_alone(&self) -> bool {
+        self.switched_off && !self.is_by_formula()
+    }
+
+    /// Whether it has what its formula says, or what is recommended on top of that.
+    #[must_use]
+    pub fn is_by_formula(&self) -> bool {
+        self.formula.as_ref().is_some_and(FormulaPlan::is_followed)
+    }
+}
+
+impl<'a> PodPlan<'a> {
+    /// The formulas that fail on what the pod itself says, and why: whoever injects their containers has to refuse the
+    /// pod, as Kruise does.
+    pub fn failed_formulas(&self) -> impl Iterator<Item = (&'a FormulaOf, &PolicyError)> {
+        let formulas = self.containers.iter().filter_map(|plan| plan.formula.as_ref());
+        formulas.filter_map(|formula| match &formula.fate {
+            FormulaFate::Failed(error) => Some((formula.of, error)),
+            FormulaFate::Followed | FormulaFate::OnOwnValues | FormulaFate::LimitWouldVanish(_) => None,
+        })
+    }
+}
+
+/// What the containers of a pod should have, in the order of the steps: base, recommendations, formulas, boost, and the
+/// pod's own resources around all of them.
 #[must_use]
 pub fn plan<'a>(input: &PlanInput<'a>) -> PodPlan<'a> {
     let base: Vec<_> = Base::of(input).collect();
-    let recommendations = recommend::capped_recommendations(input, &base);
-    let mut containers: Vec<_> = base
-        .iter()
-        .map(|base| recommended(input, &recommendations, base))
-        .collect();
+    let formulas = input.formulas.filter(|formulas| !formulas.containers.is_empty());
+    let (recommendations, mut containers) = match formulas {
+        Some(formulas) => formula::plan(input, formulas, &base),
+        None => {
+            let recommendations = recommend::capped_recommendations(input, &base);
+            let containers = base.iter();
+            let containers = containers.map(|base| recommended(input, &recommendations, base));
+            let containers: Vec<_> = containers.collect();
+            (recommendations, containers)
+        }
+    };
     if input.stage == Stage::New && input.gates.enabled(Gate::CPUStartupBoost) {
         for (plan, base) in containers.iter_mut().zip(&base) {
             boost::apply(input, base.spec, plan);
@@ -162,11 +205,13 @@ fn recommended<'a>(
         base: base.resources,
         requests: ResourceList::new(),
         limits: ResourceList::new(),
+        dropped_limits: Vec::new(),
         reasons: Vec::new(),
         switched_off: policy.is_some_and(|policy| policy.off)
             && ((input.stage == Stage::New && input.gates.enabled(Gate::CPUStartupBoost))
                 || !input.quirks.has(Quirk::AppliesToContainersSwitchedOff)),
         boosted_from: None,
+        formula: None,
     };
     if plan.switched_off || (input.sizing.is_off() && !input.even_if_off) {
         return plan;

@@ -4,7 +4,10 @@
 use std::fmt;
 
 use super::resource::Resource;
-use crate::quantity::Quantity;
+use crate::{formula::Field, pod::Side, quantity::Quantity};
+
+/// The most of a formula that is said; the whole of it stands in the SidecarSet.
+const FORMULA_BYTES: usize = 80;
 
 /// One thing to be said about a container's resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +51,59 @@ pub enum Reason {
     LeftToFitPod {
         /// Which resource.
         resource: String,
+    },
+    /// A formula's result.
+    Computed {
+        /// Of which amount.
+        field: Field,
+        /// Whose formula.
+        set: String,
+        /// The formula.
+        formula: String,
+        /// What its variable stood for.
+        aggregate: Quantity,
+        /// What it gave.
+        result: Quantity,
+    },
+    /// A formula gives no limit, because a container that it looks at has none.
+    Unlimited {
+        /// Which limit.
+        field: Field,
+    },
+    /// The formula was evaluated on what the pod's containers have, because it fails on what is recommended for them.
+    OnOwnValues {
+        /// How it fails on that.
+        error: String,
+    },
+    /// The formula was not followed.
+    FormulaFailed {
+        /// Whose formula.
+        set: String,
+        /// How it fails.
+        error: String,
+    },
+    /// The formula was not followed: no limit can be taken from a container that runs.
+    LimitWouldVanish(Resource),
+    /// A request above the limit was brought down to it.
+    HeldToLimit {
+        /// Which resource.
+        resource: String,
+        /// What the request was.
+        from: Quantity,
+    },
+    /// A recommendation took the place of the formula's result.
+    Recommended {
+        /// Which resource.
+        resource: String,
+        /// Whose recommendation.
+        vpa: String,
+    },
+    /// The formula's result was kept, because it is larger than the recommendation.
+    Floor {
+        /// Which resource.
+        resource: String,
+        /// The recommendation.
+        recommended: Quantity,
     },
 }
 
@@ -93,7 +149,15 @@ impl Reason {
             | Self::LimitNotSet { .. }
             | Self::LimitOverflowed(_)
             | Self::FittedToPod { .. }
-            | Self::LeftToFitPod { .. } => true,
+            | Self::LeftToFitPod { .. }
+            | Self::Computed { .. }
+            | Self::Unlimited { .. }
+            | Self::OnOwnValues { .. }
+            | Self::FormulaFailed { .. }
+            | Self::LimitWouldVanish(_)
+            | Self::HeldToLimit { .. }
+            | Self::Recommended { .. }
+            | Self::Floor { .. } => true,
             Self::PodLimitRange { .. } | Self::Boosted { .. } => false,
         }
     }
@@ -123,7 +187,63 @@ impl fmt::Display for Reason {
             Self::LeftToFitPod { resource } => {
                 write!(f, "{resource} NOT set since it does not fit the pod's resources")
             }
+            Self::Computed {
+                field,
+                set,
+                formula,
+                aggregate,
+                result,
+            } => {
+                let shown = &formula[..formula.floor_char_boundary(FORMULA_BYTES)];
+                let more = if shown.len() < formula.len() { "..." } else { "" };
+                let field = Amount(*field);
+                write!(
+                    f,
+                    "{field} {result} from {shown}{more} of {aggregate} (SidecarSet {set})"
+                )
+            }
+            Self::Unlimited { field } => {
+                write!(f, "{} NOT set since a target has none", Amount(*field))
+            }
+            Self::OnOwnValues { error } => {
+                write!(
+                    f,
+                    "formula computed without recommendations, since with them: {error}"
+                )
+            }
+            Self::FormulaFailed { set, error } => {
+                write!(f, "formula of SidecarSet {set} NOT applied: {error}")
+            }
+            Self::LimitWouldVanish(resource) => write!(
+                f,
+                "formula NOT applied: the {} limit of a running container cannot be removed",
+                resource.name()
+            ),
+            Self::HeldToLimit { resource, from } => {
+                write!(f, "{resource} request lowered from {from} to the limit")
+            }
+            Self::Recommended { resource, vpa } => write!(f, "{resource} request recommended by VPA {vpa}"),
+            Self::Floor {
+                resource,
+                recommended,
+            } => write!(
+                f,
+                "{resource} request by formula since only {recommended} is recommended"
+            ),
         }
+    }
+}
+
+/// A field as `vpaUpdates` calls it: `cpu limit`.
+struct Amount(Field);
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let side = match self.0.side {
+            Side::Requests => "request",
+            Side::Limits => "limit",
+        };
+        write!(f, "{} {side}", self.0.resource.name())
     }
 }
 

@@ -3,33 +3,13 @@
 
 use std::cmp::Ordering;
 
+pub use crate::formula::Resource;
 use crate::{
     pod::ResourceList,
     quantity::{Bytes, MilliCpu, Quantity, Rounding, Scaled},
 };
 
-/// A resource that is scaled in proportion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Resource {
-    /// In millicores.
-    Cpu,
-    /// In bytes.
-    Memory,
-}
-
 impl Resource {
-    /// Both, in the order in which everything lists them.
-    pub const BOTH: [Self; 2] = [Self::Cpu, Self::Memory];
-
-    /// The key in requests and limits.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Cpu => "cpu",
-            Self::Memory => "memory",
-        }
-    }
-
     /// `value × numerator ÷ denominator` in whole units of the resource, exact before the rounding, printed as `value`
     /// is. `None` if the denominator is zero.
     pub(super) fn scaled(

@@ -15,6 +15,51 @@ use crate::{
     quantity::Quantity,
 };
 
+/// On a VPA: what becomes of a container that has a recommendation and a SidecarSet's formula.
+pub const COMPOSITION_ANNOTATION: &str = "outrigger.dev/formula-sidecars";
+
+/// For a pod that no VPA controls: nothing is recommended.
+pub static NO_VPA: Sizing = Sizing {
+    name: String::new(),
+    mode: UpdateMode::Off,
+    composition: Composition::Recommendation,
+    has_policy: false,
+    policies: Vec::new(),
+    boost: None,
+    boost_seconds: None,
+    recommendation: None,
+};
+
+/// What becomes of a container that has a recommendation and a formula.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Composition {
+    /// `recommendation`: what was measured beats what was guessed. The formula serves until there is a measurement, and
+    /// gives the proportion of limits.
+    #[default]
+    Recommendation,
+    /// `floor`: the larger of the two.
+    Floor,
+    /// `formula`: the formula alone.
+    Formula,
+}
+
+impl Composition {
+    /// All, as [`COMPOSITION_ANNOTATION`] writes them.
+    pub const NAMES: [(&'static str, Self); 3] = [
+        ("recommendation", Self::Recommendation),
+        ("floor", Self::Floor),
+        ("formula", Self::Formula),
+    ];
+
+    /// What a VPA says; a word that is none of the three is as good as absent.
+    fn of(vpa: &VerticalPodAutoscaler) -> Self {
+        let annotations = vpa.metadata.annotations.as_ref();
+        let word = annotations.and_then(|annotations| annotations.get(COMPOSITION_ANNOTATION));
+        let known = word.and_then(|word| Self::NAMES.into_iter().find(|(name, _)| name == word));
+        known.map_or_else(Self::default, |(_, composition)| composition)
+    }
+}
+
 /// What one VPA says about the containers of its pods.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sizing {
@@ -22,6 +67,8 @@ pub struct Sizing {
     pub name: String,
     /// When pods get what is recommended.
     pub mode: UpdateMode,
+    /// What becomes of containers that have a formula too.
+    pub composition: Composition,
     has_policy: bool,
     policies: Vec<Policy>,
     boost: Option<CpuBoost>,
@@ -85,6 +132,7 @@ impl From<&VerticalPodAutoscaler> for Sizing {
         Self {
             name: vpa.metadata.name.clone().unwrap_or_default(),
             mode: vpa.spec.update_mode().clone(),
+            composition: Composition::of(vpa),
             has_policy: vpa.spec.resource_policy.is_some(),
             policies: policies
                 .flat_map(|policy| &policy.container_policies)

@@ -75,6 +75,7 @@ impl Case {
         let plan = plan(&PlanInput {
             pod: &serde_json::from_value(pod).unwrap(),
             sizing: &Sizing::from(&vpa),
+            formulas: None,
             limit_ranges: &LimitRanges::merge([&limits]),
             stage: self.stage,
             remembered: None,
@@ -596,6 +597,7 @@ fn a_running_pod_has_what_the_kubelet_says() {
         let input = PlanInput {
             pod: &pod,
             sizing: &Sizing::from(&vpa),
+            formulas: None,
             limit_ranges: &LimitRanges::default(),
             stage,
             remembered: None,

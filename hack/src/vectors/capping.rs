@@ -31,6 +31,7 @@ pub(super) fn answer(input: &Value, context: &Context) -> anyhow::Result<Value> 
     let planned = plan(&PlanInput {
         pod: &input.pod,
         sizing: &sizing,
+        formulas: None,
         limit_ranges: &limit_ranges,
         stage: Stage::Running,
         remembered: None,

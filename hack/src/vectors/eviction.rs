@@ -187,6 +187,7 @@ impl<'a> Sequence<'a> {
         let plan = plan(&PlanInput {
             pod,
             sizing: &vpa.sizing,
+            formulas: None,
             limit_ranges: &no_limit_ranges,
             stage: Stage::Running,
             remembered: None,

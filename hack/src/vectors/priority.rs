@@ -133,6 +133,7 @@ fn look<'p>(
     let plan: PodPlan<'_> = plan(&PlanInput {
         pod,
         sizing: &vpa.sizing,
+        formulas: None,
         limit_ranges,
         stage: Stage::Running,
         remembered: None,
