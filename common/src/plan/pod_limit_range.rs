@@ -68,11 +68,14 @@ struct Scale {
     to: Quantity,
     from: Quantity,
     rounding: Rounding,
+    /// Whether it is the limits that are to fit, and not the requests alone.
+    of_limits: bool,
     bound: Bound,
 }
 
 impl Scale {
-    /// Scales one container's share. Who has none keeps none: VPA rounds nothing down to 0 millicores and -1 bytes.
+    /// Scales one container's share. Who has none keeps none: VPA makes 0 of nothing, and where it scales limits it
+    /// rounds 0 bytes down to -1.
     fn apply(&self, resource: Resource, quirks: Quirks, list: &mut ResourceList) -> bool {
         let name = resource.name();
         let writes_nothing = quirks.has(Quirk::PodLimitRangeScalesNothing);
@@ -85,7 +88,7 @@ impl Scale {
             return false;
         };
         let mut scaled = scaled.value;
-        if scaled.is_zero() && writes_nothing && resource == Resource::Memory {
+        if scaled.is_zero() && writes_nothing && self.of_limits && resource == Resource::Memory {
             scaled = Quantity::from_units(-1, scaled.format());
         }
         list.insert(name.to_owned(), scaled);
@@ -129,6 +132,7 @@ impl Scale {
                 to: min.clone(),
                 from: sum,
                 rounding,
+                of_limits: false,
                 bound: Bound::Min,
             })
         } else {
@@ -141,6 +145,7 @@ impl Scale {
                 to: to.clone(),
                 from: limit_sum,
                 rounding: Rounding::Floor,
+                of_limits: true,
                 bound,
             })
         }

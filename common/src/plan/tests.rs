@@ -386,6 +386,43 @@ fn the_pod_limit_range() {
 }
 
 #[test]
+fn vpa_scales_nothing_too() {
+    let containers = json!([
+        limited("a", ["300m", "2Gi"], ["600m", "4Gi"]),
+        limited("b", ["300m", "0"], ["600m", "4Gi"]),
+    ]);
+    let only_cpu = json!({"containerName": "b", "target": {"cpu": "300m"}});
+    for (bound, limits, expected) in [
+        (
+            "Min",
+            json!([{"type": "Pod", "min": {"memory": "3Gi"}}]),
+            ["a: 300m/3Gi 600m/6Gi", "b: 300m/0 600m/-"],
+        ),
+        (
+            "Max",
+            json!([{"type": "Pod", "max": {"memory": "2Gi"}}]),
+            ["a: 300m/1Gi 600m/2Gi", "b: 300m/-1 600m/-1"],
+        ),
+        (
+            "Min",
+            json!([{"type": "Pod", "min": {"memory": "2Gi"}}]),
+            ["a: 300m/2Gi 600m/4Gi", "b: 300m/- 600m/-"],
+        ),
+    ] {
+        let case = Case {
+            containers: containers.clone(),
+            recommendations: json!([target("a", "300m", "2Gi"), only_cpu]),
+            limits,
+            quirks: "Q31",
+            ..case()
+        };
+        let planned = case.planned();
+        let lines = planned.lines().map(|line| line.split(';').next().unwrap());
+        assert_eq!(lines.collect::<Vec<_>>(), expected, "{bound}");
+    }
+}
+
+#[test]
 fn native_sidecars() {
     let proxy = |restart: Value| {
         let mut proxy = limited("proxy", ["200m", "1Mi"], ["200m", "1Mi"]);
