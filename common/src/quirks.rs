@@ -65,11 +65,13 @@ pub enum Quirk {
     SendsHopelessResizes,
     /// Q36
     RestartsBelowMinReplicas,
+    /// Q37
+    EvictsWithoutEvidence,
 }
 
 impl Quirk {
     /// Every quirk, by number.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::LaxPrometheusAuth,
         Self::MissingVpaStopsWorker,
         Self::ScaleCachedForever,
@@ -99,6 +101,7 @@ impl Quirk {
         Self::ActsWithoutChange,
         Self::SendsHopelessResizes,
         Self::RestartsBelowMinReplicas,
+        Self::EvictsWithoutEvidence,
     ];
 
     /// The name on the command line.
@@ -134,6 +137,7 @@ impl Quirk {
             Self::ActsWithoutChange => "Q34",
             Self::SendsHopelessResizes => "Q35",
             Self::RestartsBelowMinReplicas => "Q36",
+            Self::EvictsWithoutEvidence => "Q37",
         }
     }
 
@@ -210,6 +214,7 @@ impl Quirk {
             Self::RestartsBelowMinReplicas => {
                 "a group below minReplicas that resizes may pass by is resized even if containers restart"
             }
+            Self::EvictsWithoutEvidence => "evictions go on whether or not the pods that follow are sized",
         }
     }
 

@@ -55,6 +55,8 @@ pub enum Outcome {
     Refused,
     /// The API server refused a resize because the node is too small.
     NodeCapacity,
+    /// It could not be done now, for this reason: nothing is done in its place, and it is tried again.
+    NotNow(Skip),
 }
 
 /// What became of a pod in a turn.
@@ -105,6 +107,8 @@ pub struct Turn<'a> {
     unboosts: VecDeque<usize>,
     /// The pods that may be updated; none once that was looked at.
     updatable: Option<Vec<usize>>,
+    /// How many of them were due.
+    lined_up: usize,
     resizes: VecDeque<usize>,
     evict: VecDeque<Eviction>,
     /// What was asked for and is not answered yet.
@@ -149,6 +153,7 @@ impl<'a> Turn<'a> {
             evictions,
             unboosts: VecDeque::new(),
             updatable: None,
+            lined_up: 0,
             resizes: VecDeque::new(),
             evict: VecDeque::new(),
             pending: None,
@@ -199,6 +204,7 @@ impl<'a> Turn<'a> {
             return;
         };
         match (kind, outcome) {
+            (_, Outcome::NotNow(skip)) => self.skip(index, skip),
             (Kind::Unboost, Outcome::Done) => self.resized(index, Fate::Unboosted),
             (Kind::Resize, Outcome::Done) => self.resized(index, Fate::Resized),
             (Kind::Evict, Outcome::Done) => {
@@ -217,6 +223,50 @@ impl<'a> Turn<'a> {
         {
             self.remember_infeasible(index, memory);
         }
+    }
+
+    /// Ends the turn here: whoever is in line is left as it is, for this reason.
+    pub fn give_up(&mut self, skip: Skip) {
+        let pending = self.pending.take().map(|(index, _)| index);
+        let updatable = self.updatable.take().unwrap_or_default();
+        let evictions = std::mem::take(&mut self.evict).into_iter();
+        let waiting = std::mem::take(&mut self.unboosts)
+            .into_iter()
+            .chain(std::mem::take(&mut self.resizes))
+            .chain(evictions.map(|eviction| eviction.pod));
+        for index in pending.into_iter().chain(updatable).chain(waiting) {
+            self.skip(index, skip);
+        }
+    }
+
+    /// How many pods were due, by resize in the modes that have it and by eviction in the others.
+    #[must_use]
+    pub fn lined_up(&self) -> usize {
+        self.lined_up
+    }
+
+    /// Until when a turn could only give the same again, as long as nothing changes that the updater is told of.
+    #[must_use]
+    pub fn quiet_until(&self) -> DateTime<Utc> {
+        let settings = self.restrictions.settings;
+        let looks = self
+            .restrictions
+            .pods
+            .iter()
+            .zip(&self.fates)
+            .map(|(pod, fate)| match fate {
+                Fate::Skipped(skip) if skip.lasts() => DateTime::<Utc>::MAX_UTC,
+                Fate::Skipped(Skip::TooYoung) => match pod.status.start_time {
+                    Some(started) => started
+                        .checked_add_signed(settings.pod_lifetime)
+                        .unwrap_or_default(),
+                    None => DateTime::<Utc>::MAX_UTC,
+                },
+                Fate::Skipped(_) | Fate::Unboosted | Fate::Resized | Fate::Evicted => {
+                    DateTime::<Utc>::MIN_UTC
+                }
+            });
+        looks.min().unwrap_or(DateTime::<Utc>::MAX_UTC)
     }
 
     /// What became of the pods, in their order.
@@ -268,6 +318,7 @@ impl<'a> Turn<'a> {
                 Err(skip) => self.skip(index, skip),
             }
         }
+        self.lined_up = due.len();
         due.sort_by(|(_, one), (_, other)| one.urgency(other));
         let ordered = due.into_iter().map(|(index, _)| index);
         if way.resizes() {

@@ -3,16 +3,18 @@
 
 use std::collections::HashMap;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, SubsecRound as _, TimeDelta, Utc};
 
 use crate::reason::Skip;
 
 /// How long evidence is fresh, and a replacement is waited for.
-const FRESH: TimeDelta = TimeDelta::minutes(10);
+pub const FRESH: TimeDelta = TimeDelta::minutes(10);
 const FIRST_BACK_OFF: TimeDelta = TimeDelta::minutes(10);
 const LONGEST_BACK_OFF: TimeDelta = TimeDelta::hours(6);
 /// As many open breakers are no matter of single workloads.
 const BREAKERS_FOR_ALL: usize = 3;
+/// While nobody has shown lately that admission works, so many probes are out at once.
+const PROBES: usize = 10;
 
 /// The pods of one VPA.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -72,6 +74,10 @@ pub enum Finding {
 pub struct Evidence {
     workloads: HashMap<Workload, Record>,
     breakers: HashMap<Workload, Breaker>,
+    /// The last time that anybody showed that admission works.
+    works_since: Option<DateTime<Utc>>,
+    /// The probes that are out, as of the last survey and since.
+    probes: usize,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -105,32 +111,62 @@ impl Evidence {
         }
         let is_fresh = |since: DateTime<Utc>| now.signed_duration_since(since) < FRESH;
         let Some(record) = self.workloads.get(workload) else {
-            return Ok(Permit::Probe);
+            return self.probe(now);
         };
         if record.works_since.is_some_and(is_fresh) {
             return Ok(Permit::Budget);
         }
         match &record.last {
             Some(eviction) if !eviction.is_answered && is_fresh(eviction.at) => Err(Skip::ProbePending),
-            Some(_) | None => Ok(Permit::Probe),
+            Some(_) | None => self.probe(now),
         }
+    }
+
+    /// A first failure of admission must not cost every workload a pod.
+    fn probe(&self, now: DateTime<Utc>) -> Result<Permit, Skip> {
+        let is_fresh = |since: DateTime<Utc>| now.signed_duration_since(since) < FRESH;
+        if self.probes < PROBES || self.works_since.is_some_and(is_fresh) {
+            Ok(Permit::Probe)
+        } else {
+            Err(Skip::ProbePending)
+        }
+    }
+
+    /// Counts the probes that are out: once in every loop, since it looks at all workloads.
+    pub fn survey(&mut self, now: DateTime<Utc>) {
+        let records = self.workloads.values();
+        let waits =
+            |eviction: &Eviction| !eviction.is_answered && now.signed_duration_since(eviction.at) < FRESH;
+        self.probes = records
+            .filter(|record| record.last.as_ref().is_some_and(waits))
+            .count();
+    }
+
+    /// How many breakers are open.
+    #[must_use]
+    pub fn open_breakers(&self, now: DateTime<Utc>) -> usize {
+        self.breakers
+            .values()
+            .filter(|breaker| now < breaker.until)
+            .count()
     }
 
     /// Whether nothing at all is evicted.
     #[must_use]
     pub fn is_open_for_all(&self, now: DateTime<Utc>) -> bool {
-        let open = self.breakers.values().filter(|breaker| now < breaker.until);
-        open.count() >= BREAKERS_FOR_ALL
+        self.open_breakers(now) >= BREAKERS_FOR_ALL
     }
 
     /// Notes an eviction.
     pub fn evicted(&mut self, workload: &Workload, shape: Shape, now: DateTime<Utc>) {
         let record = self.workloads.entry(workload.clone()).or_default();
+        // The API server gives times of creation in whole seconds.
         record.last = Some(Eviction {
-            at: now,
+            at: now.trunc_subsecs(0),
             shape,
             is_answered: false,
         });
+        self.probes += 1;
     }
 
     /// Looks at a pod that came into being, or at one that is there after a restart.
@@ -143,6 +179,7 @@ impl Evidence {
         let record = self.workloads.entry(workload.clone()).or_default();
         if *is_sized {
             record.works_since = record.works_since.max(Some(*created));
+            self.works_since = self.works_since.max(Some(*created));
         }
         let Some(eviction) = &mut record.last else {
             // We may be new here, and it may be what came of our own eviction.
@@ -307,6 +344,23 @@ mod tests {
         assert_eq!(evidence.permit(&web(9), minutes(10)), Ok(Permit::Probe));
         evidence.keep(|workload| *workload != web(0));
         assert_eq!(evidence.permit(&web(9), noon()), Ok(Permit::Probe));
+    }
+
+    #[test]
+    fn while_nobody_knows_whether_admission_works_only_some_find_out() {
+        let mut evidence = Evidence::default();
+        for index in 0..10 {
+            assert_eq!(evidence.permit(&web(index), noon()), Ok(Permit::Probe));
+            evidence.evicted(&web(index), shape("t1", 3), noon());
+        }
+        assert_eq!(evidence.permit(&web(10), noon()), Err(Skip::ProbePending));
+        evidence.survey(minutes(1));
+        assert_eq!(evidence.permit(&web(10), minutes(1)), Err(Skip::ProbePending));
+        evidence.saw(&web(3), &newcomer(1, true), minutes(1));
+        assert_eq!(evidence.permit(&web(10), minutes(1)), Ok(Permit::Probe));
+        // Nobody answered and nobody knows: others may try.
+        evidence.survey(minutes(20));
+        assert_eq!(evidence.permit(&web(10), minutes(20)), Ok(Permit::Probe));
     }
 
     #[test]

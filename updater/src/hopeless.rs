@@ -23,6 +23,22 @@ pub enum ResizeSupport {
     Full,
 }
 
+impl ResizeSupport {
+    /// What a server of this version can do, by the words it says itself: `1` and `33`, or `33+` where somebody changed it.
+    #[must_use]
+    pub fn of(major: &str, minor: &str) -> Self {
+        let number = |text: &str| {
+            let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
+            digits.parse::<u32>().ok()
+        };
+        match (number(major), number(minor)) {
+            (Some(1), Some(..33)) => Self::None,
+            (Some(1), Some(33)) => Self::NoMemoryDecrease,
+            _ => Self::Full,
+        }
+    }
+}
+
 /// Why a resize by this plan would be refused, if it would.
 #[must_use]
 pub fn reason(pod: &Pod, plan: &PodPlan<'_>, settings: &Settings) -> Option<Skip> {
@@ -49,4 +65,23 @@ fn lowers_memory_limit(plan: &ContainerPlan<'_>) -> bool {
         && now
             .zip(planned)
             .is_some_and(|(now, planned)| planned.cmp_value(now).is_lt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_can_do_is_known_by_its_version() {
+        for (major, minor, expected) in [
+            ("1", "28", ResizeSupport::None),
+            ("1", "32+", ResizeSupport::None),
+            ("1", "33", ResizeSupport::NoMemoryDecrease),
+            ("1", "34", ResizeSupport::Full),
+            ("1", "36+", ResizeSupport::Full),
+            ("", "", ResizeSupport::Full),
+        ] {
+            assert_eq!(ResizeSupport::of(major, minor), expected, "{major}.{minor}");
+        }
+    }
 }

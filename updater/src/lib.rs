@@ -1,19 +1,24 @@
 //! Brings running pods to the resources they should have, by resize in place or by eviction.
 
+mod act;
 mod args;
 pub mod config;
 pub mod decide;
 pub mod eligible;
+mod events;
 pub mod evidence;
+pub mod feed;
 pub mod group;
 pub mod hopeless;
 pub mod inplace;
 #[cfg(test)]
 mod laws;
 pub mod memory;
+mod metrics;
 mod num;
 pub mod observed;
 pub mod priority;
+mod rate;
 pub mod reason;
 pub mod requirements;
 pub mod resize;

@@ -85,6 +85,12 @@ impl Memory {
         self.infeasible.keys().map(String::as_str)
     }
 
+    /// Forgets a pod that is gone.
+    pub fn forget(&mut self, uid: &str) {
+        self.infeasible.remove(uid);
+        self.resizes.remove(uid);
+    }
+
     /// Forgets all pods but these.
     pub fn keep(&mut self, live: &HashSet<&str>, quirks: Quirks) {
         self.infeasible.retain(|uid, _| live.contains(uid.as_str()));

@@ -7,7 +7,7 @@ use common::{
     quirks::{Quirk, Quirks},
 };
 
-const ANNOTATION: &str = "vpaObservedContainers";
+pub(crate) const ANNOTATION: &str = "vpaObservedContainers";
 
 /// What a look at a pod is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -53,6 +53,18 @@ pub enum Skip {
     ResizeRefused,
     /// The API server refused the eviction.
     EvictionRefused,
+    /// A PodDisruptionBudget allows no eviction of it now.
+    DisruptionBudget,
+    /// A ResourceQuota has no room for what it should have, and would have none for its replacement.
+    QuotaExceeded,
+    /// The API server could not answer, or somebody else changed the pod at the same time.
+    ApiUnavailable,
+    /// It is gone already.
+    Gone,
+    /// As many as may be were acted on in this time.
+    RateLimited,
+    /// The loop ended before its turn came.
+    OutOfTime,
     /// The admission controller does not show that it works.
     AdmissionStale,
     /// One eviction of the workload is out to show that admission works.
@@ -63,7 +75,7 @@ pub enum Skip {
 
 impl Skip {
     /// Every reason.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 33] = [
         Self::Mode,
         Self::GateOff,
         Self::NoController,
@@ -88,10 +100,74 @@ impl Skip {
         Self::MemoryLimitDecrease,
         Self::ResizeRefused,
         Self::EvictionRefused,
+        Self::DisruptionBudget,
+        Self::QuotaExceeded,
+        Self::ApiUnavailable,
+        Self::Gone,
+        Self::RateLimited,
+        Self::OutOfTime,
         Self::AdmissionStale,
         Self::ProbePending,
         Self::BreakerOpen,
     ];
+
+    /// Whether something would be done to the pod if it were not for this: what an operator wants to be told of.
+    #[must_use]
+    pub fn holds_back(self) -> bool {
+        !matches!(
+            self,
+            Self::Mode
+                | Self::NoRecommendation
+                | Self::Pending
+                | Self::Boosted
+                | Self::ResizeInProgress
+                | Self::TooYoung
+                | Self::SmallChange
+                | Self::NoChange
+                | Self::Gone
+                | Self::OutOfTime
+        )
+    }
+
+    /// Whether it stays as it is until something that the updater is told of changes.
+    #[must_use]
+    pub fn lasts(self) -> bool {
+        match self {
+            Self::Mode
+            | Self::GateOff
+            | Self::NoController
+            | Self::NoReplicas
+            | Self::TooFewReplicas
+            | Self::NoRecommendation
+            | Self::Pending
+            | Self::ResizeInfeasible
+            | Self::InfeasibleBefore
+            | Self::SmallChange
+            | Self::NoChange
+            | Self::Requirements
+            | Self::SidecarNotObserved
+            | Self::QosWouldChange
+            | Self::ResizeUnsupported
+            | Self::MemoryLimitDecrease => true,
+            Self::Budget
+            | Self::Boosted
+            | Self::ResizeDeferred
+            | Self::ResizeInProgress
+            | Self::ResizeFailing
+            | Self::TooYoung
+            | Self::ResizeRefused
+            | Self::EvictionRefused
+            | Self::DisruptionBudget
+            | Self::QuotaExceeded
+            | Self::ApiUnavailable
+            | Self::Gone
+            | Self::RateLimited
+            | Self::OutOfTime
+            | Self::AdmissionStale
+            | Self::ProbePending
+            | Self::BreakerOpen => false,
+        }
+    }
 
     /// The value of the metric's label and the reason of the event.
     #[must_use]
@@ -121,6 +197,12 @@ impl Skip {
             Self::MemoryLimitDecrease => "MemoryLimitDecrease",
             Self::ResizeRefused => "ResizeRefused",
             Self::EvictionRefused => "EvictionRefused",
+            Self::DisruptionBudget => "DisruptionBudget",
+            Self::QuotaExceeded => "QuotaExceeded",
+            Self::ApiUnavailable => "ApiUnavailable",
+            Self::Gone => "Gone",
+            Self::RateLimited => "RateLimited",
+            Self::OutOfTime => "OutOfTime",
             Self::AdmissionStale => "AdmissionStale",
             Self::ProbePending => "ProbePending",
             Self::BreakerOpen => "BreakerOpen",
@@ -161,6 +243,12 @@ impl fmt::Display for Skip {
             Self::MemoryLimitDecrease => "lowering a memory limit in place needs Kubernetes 1.34",
             Self::ResizeRefused => "the API server refused the resize",
             Self::EvictionRefused => "the API server refused the eviction",
+            Self::DisruptionBudget => "its PodDisruptionBudget allows no eviction now",
+            Self::QuotaExceeded => "the ResourceQuota has no room for what it should have, evicted or not",
+            Self::ApiUnavailable => "the API server could not do it now; it is tried again",
+            Self::Gone => "it is gone already",
+            Self::RateLimited => "--eviction-rate-limit lets no more through in this loop",
+            Self::OutOfTime => "the loop ended before its turn came; it is tried again",
             Self::AdmissionStale => "the admission controller's lease is not fresh",
             Self::ProbePending => "one eviction is out to show that admission sizes new pods",
             Self::BreakerOpen => "evictions were not followed by sized pods",

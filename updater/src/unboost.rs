@@ -5,7 +5,7 @@ use common::pod::{Pod, Resources};
 
 use crate::vpa::Vpa;
 
-const PREFIX: &str = "vpaCpuStartupBoost/";
+pub(crate) const PREFIX: &str = "vpaCpuStartupBoost/";
 
 /// Where the boost of a container stands.
 #[derive(Clone, Debug, PartialEq)]

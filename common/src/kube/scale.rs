@@ -15,7 +15,7 @@ use kube::{
 
 use crate::{
     clock::{Clock, Moment},
-    target::{Controller, ControllerIndex, ControllerKey, Controllers, Scale, ScaleLookup, WellKnown},
+    target::{ControllerKey, Scale, ScaleLookup},
 };
 
 /// How long an answer holds, at least; at most twice that, so that not all are asked for again at once (`spec/vpa.md`
@@ -213,24 +213,6 @@ impl Scales {
             }
             Ok(Err(error)) => Asked::Unanswered(error.to_string()),
         }
-    }
-}
-
-/// What is known of controllers: the watched ones, and the scales of others.
-pub struct KnownControllers<'k> {
-    /// Those that are watched.
-    pub watched: &'k ControllerIndex,
-    /// The scales that were asked for.
-    pub scales: &'k Scales,
-}
-
-impl Controllers for KnownControllers<'_> {
-    fn well_known(&self, kind: WellKnown, namespace: &str, name: &str) -> Option<&Controller> {
-        self.watched.get(kind, namespace, name)
-    }
-
-    fn scale(&self, key: &ControllerKey) -> ScaleLookup<'_> {
-        self.scales.get(key)
     }
 }
 

@@ -20,7 +20,7 @@ use common::{
     daemon::{Namespaces, Settings},
     gates::{Gate, Gates},
     kube::{
-        scale::{KnownControllers, Scales},
+        scale::Scales,
         watch::{Change, WatchedController},
     },
     pod::{Kind, Pod},
@@ -29,7 +29,7 @@ use common::{
 };
 
 use self::{
-    targets::Target,
+    targets::{Known, Target},
     usage::Sample,
     vpas::{Key, Vpas, key},
 };
@@ -297,7 +297,7 @@ impl Feed {
     /// Resolves the targets of all VPAs and brings the model up to date with them. Gives the scales that have to be
     /// asked for first, and says whether there are selectors that were not there before.
     pub(crate) fn load_vpas(&mut self, scales: &Scales) -> (Vec<ControllerKey>, bool) {
-        let known = KnownControllers {
+        let known = Known {
             watched: &self.controllers,
             scales,
         };

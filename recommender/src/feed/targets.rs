@@ -2,9 +2,29 @@
 
 use common::{
     api::vpa::CrossVersionObjectReference,
+    kube::scale::Scales,
     selector::Selector,
-    target::{ControllerKey, Controllers, TargetError, TopmostError, selector_of, topmost},
+    target::{
+        Controller, ControllerIndex, ControllerKey, Controllers, ScaleLookup, TargetError, TopmostError,
+        WellKnown, selector_of, topmost,
+    },
 };
+
+/// What is known of controllers: the watched ones, and the scales of others.
+pub(crate) struct Known<'k> {
+    pub(crate) watched: &'k ControllerIndex,
+    pub(crate) scales: &'k Scales,
+}
+
+impl Controllers for Known<'_> {
+    fn well_known(&self, kind: WellKnown, namespace: &str, name: &str) -> Option<&Controller> {
+        self.watched.get(kind, namespace, name)
+    }
+
+    fn scale(&self, key: &ControllerKey) -> ScaleLookup<'_> {
+        self.scales.get(key)
+    }
+}
 
 /// What became of a target.
 #[derive(Debug, PartialEq)]
@@ -60,7 +80,7 @@ pub(crate) fn resolve(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use common::target::{Controller, ControllerIndex, Scale, ScaleLookup, WellKnown};
+    use common::target::Scale;
 
     struct Fixed {
         watched: ControllerIndex,

@@ -48,6 +48,12 @@ impl Seen {
         self.0.contains(&(namespace.into(), name.into()))
     }
 
+    /// Whether the list was empty.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     fn insert(&mut self, object: &impl Resource) {
         let meta = object.meta();
         let namespace = meta.namespace.as_deref().unwrap_or_default();
