@@ -137,10 +137,13 @@ fn who_does_not_count() {
     assert!(!feed.acts(&key("web")));
 }
 
+/// What happens, and whether a turn could give something new for it.
+type Case = (&'static str, fn(&mut Feed), bool);
+
 #[test]
 fn only_what_has_changed_has_a_turn() {
     let mut feed = web();
-    let changes: [(&str, fn(&mut Feed), bool); 10] = [
+    let changes: [Case; 10] = [
         ("the same pod", |feed| feed.apply_pod(pod("a")), false),
         (
             "a pod's heartbeat",
@@ -192,7 +195,7 @@ fn only_what_has_changed_has_a_turn() {
             |feed| {
                 feed.limit_range(Change::Applied(read(
                     json!({"metadata": {"name": "l", "namespace": "shop"}}),
-                )))
+                )));
             },
             true,
         ),
@@ -305,7 +308,7 @@ fn newcomers_show_whether_admission_sized_them() {
     let mut marked = pod_json("marked", "ReplicaSet", "web-1");
     marked["metadata"]["annotations"] = json!({"vpaObservedContainers": "app"});
     feed.apply_pod(read(marked));
-    assert_eq!(seen(&mut feed), [sized_pod.clone()]);
+    assert_eq!(seen(&mut feed), std::slice::from_ref(&sized_pod));
     // Somebody's webhook that leaves no mark gave it what was recommended between the eviction and now.
     feed.evicted(&key("web"), "a");
     feed.apply_vpa(&{
