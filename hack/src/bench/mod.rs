@@ -1,6 +1,7 @@
 //! Measurements that anyone can run, one file for each daemon.
 
 pub mod admission;
+pub mod recommender;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -10,6 +11,8 @@ use clap::Subcommand;
 pub enum Command {
     /// The admission component under load
     Admission(admission::Args),
+    /// The recommender at the size of a large cluster
+    Recommender(recommender::Args),
 }
 
 impl Command {
@@ -20,6 +23,7 @@ impl Command {
     pub async fn run(self) -> Result<()> {
         match self {
             Self::Admission(args) => args.run().await,
+            Self::Recommender(args) => args.run().await,
         }
     }
 }

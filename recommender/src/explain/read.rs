@@ -162,7 +162,7 @@ impl Reader<'_> {
 
     async fn controllers_of<C: WatchedController>(&self, what: &'static str) -> Result<(), ExplainError> {
         self.list::<C>(what, None, |object| {
-            self.feed.lock().controller(Change::Applied(object))
+            self.feed.lock().controller(Change::Applied(object));
         })
         .await
     }

@@ -100,8 +100,8 @@ impl ResourceExplanation {
         }
         writeln!(
             f,
-            "    {:<7} {:>5} {:>10} {:>22} {:>11} {:>11} {:>11} {:>16}  {}",
-            "", "", "usage", "interval", "with margin", "× conf.", "minimum", "recommended", ""
+            "    {:<7} {:>5} {:>10} {:>22} {:>11} {:>11} {:>11} {:>16}",
+            "", "", "usage", "interval", "with margin", "× conf.", "minimum", "recommended"
         )?;
         for (name, number) in [("target", target), ("lower", lower_bound), ("upper", upper_bound)] {
             number.write(f, name)?;
