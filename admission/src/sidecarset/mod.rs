@@ -4,6 +4,7 @@
 pub mod convert;
 pub mod default;
 pub mod inject;
+pub mod validate;
 
 /// The map and the key of a field like `metadata.labels['app']`, if it is one.
 fn field_path(path: &str) -> Option<(&str, &str)> {
