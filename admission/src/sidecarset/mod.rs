@@ -4,6 +4,8 @@
 pub mod convert;
 pub mod default;
 pub mod inject;
+pub mod quota;
+pub mod review;
 pub mod validate;
 
 /// The map and the key of a field like `metadata.labels['app']`, if it is one.

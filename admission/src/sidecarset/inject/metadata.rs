@@ -98,9 +98,11 @@ pub(super) fn note(
     pod: &mut Map<String, Value>,
     sets: &[Cow<'_, SidecarSet>],
     built: &Built,
+    known_by: Option<(&'static str, String)>,
     now: DateTime<Utc>,
 ) -> Result<(), InjectError> {
     let mut annotations = read(pod);
+    annotations.extend(known_by.map(|(key, value)| (key.to_owned(), value)));
     for key in [HASH, HASH_WITHOUT_IMAGE] {
         let mut records = record::records(Some(&annotations), key)?;
         for set in sets {

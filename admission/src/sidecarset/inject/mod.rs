@@ -48,6 +48,11 @@ pub struct World<'w> {
 pub trait Quota {
     /// Asked at most once for a pod and a set.
     fn stays(&mut self, set: &SidecarSet, share: Share, revision: &str) -> bool;
+
+    /// What the pod is to be known by, if it has to be.
+    fn annotation(&self) -> Option<(&'static str, String)> {
+        None
+    }
 }
 
 impl<F: FnMut(&SidecarSet, Share, &str) -> bool> Quota for F {
@@ -154,7 +159,7 @@ pub fn inject(
     }
     let built = build::sidecars(&sets, &known, &slim, before, world.gates, &mut warnings)?;
     if !built.is_empty() {
-        metadata::note(&mut after, &sets, &built, world.now)?;
+        metadata::note(&mut after, &sets, &built, quota.annotation(), world.now)?;
         place::merge(&mut after, &sets, built);
     }
     Ok(Some(Injected {
