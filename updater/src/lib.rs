@@ -24,6 +24,7 @@ pub mod requirements;
 pub mod resize;
 mod run;
 pub mod settings;
+pub mod sidecarset;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

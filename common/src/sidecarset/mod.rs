@@ -6,11 +6,13 @@ mod go_json;
 mod hash;
 pub mod hot;
 pub mod matching;
+mod metadata;
 pub mod record;
 pub mod revision;
 
 pub use choice::{ChoiceError, Share, effective};
 pub use hash::Hashes;
 pub use matching::{Labels, MatchError, Set, Sets};
+pub use metadata::{MetadataError, patch_annotations};
 pub use record::{Annotations, Record, RecordError, Records};
 pub use revision::{RevisionError, Revisions};

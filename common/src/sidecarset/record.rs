@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::api::k8s::Time;
+use super::hash::Hashes;
+use crate::api::{k8s::Time, sidecarset::SidecarSet};
 
 /// The annotation with a record for each set, its hash and revision; on a set itself, the set's hash.
 pub const HASH: &str = "kruise.io/sidecarset-hash";
@@ -35,6 +36,37 @@ pub struct Record {
     /// Name of the revision, where it is known.
     #[serde(deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub controller_revision: String,
+}
+
+impl Record {
+    /// What is noted of a set in one of the two annotations, all but the time. The set's own hash is taken where it has
+    /// one.
+    #[must_use]
+    pub fn of(set: &SidecarSet, key: &str) -> Self {
+        let of_set = set.metadata.annotations.as_ref().and_then(|found| found.get(key));
+        let hash = of_set.cloned().unwrap_or_else(|| {
+            let Hashes { hash, without_image } = Hashes::of(&set.spec);
+            if key == HASH { hash } else { without_image }
+        });
+        let native = set.spec.init_containers.iter();
+        let native = native.filter(|sidecar| sidecar.restarts_always());
+        let mut sidecar_list: Vec<String> = native
+            .chain(&set.spec.containers)
+            .map(|sidecar| sidecar.name().to_owned())
+            .collect();
+        sidecar_list.sort();
+        sidecar_list.dedup();
+        let status = set.status.as_ref().filter(|_| key == HASH);
+        Self {
+            update_timestamp: None,
+            hash,
+            sidecar_set_name: set.metadata.name.clone().unwrap_or_default(),
+            sidecar_list,
+            controller_revision: status
+                .map(|status| status.latest_revision.clone())
+                .unwrap_or_default(),
+        }
+    }
 }
 
 /// The records of a pod, by the name of the set.

@@ -19,15 +19,13 @@ use common::{
     gates::Gates,
     pod::{Phase, Pod},
     sidecarset::{
-        ChoiceError, Labels, MatchError, RecordError, Revisions, Sets, Share, effective,
+        ChoiceError, Labels, MatchError, MetadataError, RecordError, Revisions, Sets, Share, effective,
         record::{self, HASH},
     },
 };
 use serde_json::{Map, Value};
 
 use crate::review::Operation;
-
-pub use metadata::MetadataError;
 
 /// What is known when a pod comes in.
 #[derive(Clone, Copy, Debug)]
