@@ -8,6 +8,7 @@ use std::{
 
 use common::{
     plan::LimitRangeIndex,
+    sidecarset::FormulaIndex,
     target::{
         Controller, ControllerIndex, ControllerKey, Controllers, Scale, ScaleLookup, VpaIndex, WellKnown,
     },
@@ -24,6 +25,8 @@ pub(crate) struct Index {
     pub(crate) owners: Owners,
     /// What LimitRanges say.
     pub(crate) limit_ranges: LimitRangeIndex,
+    /// The formulas of SidecarSets, where they are looked at.
+    pub(crate) formulas: FormulaIndex,
 }
 
 /// The controllers: those that are watched, and those that were asked for.
@@ -57,6 +60,7 @@ impl Index {
             vpas: &self.vpas,
             controllers: &self.owners,
             limit_ranges: self.limit_ranges.merged(),
+            formulas: &self.formulas,
         }
     }
 }

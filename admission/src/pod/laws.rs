@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use common::{api::vpa::VerticalPodAutoscaler, gates::Gate};
+use common::{api::vpa::VerticalPodAutoscaler, formula::Policy, gates::Gate, plan::FormulaOf};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -137,7 +137,35 @@ struct Situation {
     pod: Value,
     vpa: TargetingVpa,
     limit_ranges: LimitRanges,
+    formulas: Option<Formulas>,
     settings: Settings,
+}
+
+/// The container `b` is a sidecar with formulas that may fail, or that give no limit.
+fn formulas() -> impl Strategy<Value = Option<Formulas>> {
+    let texts = |name: &'static str| {
+        let texts = ["", "V*50%", "V-100", "max(V, 100m)", "5000-V", "70", "@"];
+        prop::sample::select(texts.map(|text| text.replace('V', name)).to_vec())
+    };
+    let side = move || {
+        (texts("cpu"), texts("memory")).prop_map(|(cpu, memory)| json!({"cpu": cpu, "memory": memory}))
+    };
+    prop::option::of((side(), side(), prop::sample::select(vec![".*", "a", "z"]))).prop_map(|policy| {
+        let (limits, requests, regex) = policy?;
+        let policy = json!({
+            "targetContainersMode": "sum", "targetContainersNameRegex": regex,
+            "resourcesExpr": {"limits": limits, "requests": requests},
+        });
+        Some(Formulas {
+            containers: vec![FormulaOf {
+                container: "b".to_owned(),
+                set: "set".to_owned(),
+                revision: "set-1".to_owned(),
+                policy: Policy::new(&serde_json::from_value(policy).unwrap()).into(),
+            }],
+            sidecars: ["b".to_owned()].into(),
+        })
+    })
 }
 
 impl Situation {
@@ -148,11 +176,18 @@ impl Situation {
                 .with(Gate::CPUStartupBoost, boost)
         });
         // Boxed, since each strategy is moved about by value and a test's stack is small.
-        (pod().boxed(), vpa().boxed(), limit_ranges().boxed(), gates)
-            .prop_map(|(pod, vpa, limit_ranges, gates)| Self {
+        (
+            pod().boxed(),
+            vpa().boxed(),
+            limit_ranges().boxed(),
+            formulas().boxed(),
+            gates,
+        )
+            .prop_map(|(pod, vpa, limit_ranges, formulas, gates)| Self {
                 pod,
                 vpa,
                 limit_ranges,
+                formulas,
                 settings: Settings {
                     gates,
                     ..Settings::default()
@@ -163,7 +198,13 @@ impl Situation {
 
     fn patch(&self) -> json_patch::Patch {
         let pod = serde_json::from_value(self.pod.clone()).unwrap();
-        let operations = patch(&pod, &self.vpa, &self.limit_ranges, &self.settings);
+        let operations = patch(
+            &pod,
+            Some(&self.vpa.sizing),
+            self.formulas.as_ref(),
+            &self.limit_ranges,
+            &self.settings,
+        );
         serde_json::from_value(serde_json::to_value(operations).unwrap()).unwrap()
     }
 

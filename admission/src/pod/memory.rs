@@ -200,10 +200,14 @@ pub(super) fn text(first: &PodPlan<'_>, input: &PlanInput<'_>, annotation_bytes:
         ..*input
     });
     let both = first.containers.iter().zip(&second.containers);
+    // A formula that goes back to what the pod had must find it again.
+    let goes_back = both
+        .clone()
+        .any(|(first, second)| first.formula != second.formula);
     let changes: BTreeMap<&str, Change> = both
         .filter(|(first, _)| !first.requests.is_empty() || !first.limits.is_empty())
         .filter(|(first, second)| {
-            bounds_the_pod || first.boosted_from.is_some() || !says_the_same(first, second)
+            bounds_the_pod || goes_back || first.boosted_from.is_some() || !says_the_same(first, second)
         })
         .map(|(first, _)| (first.container.name(), Change::of(first)))
         .collect();
@@ -228,10 +232,16 @@ fn results(plan: &PodPlan<'_>) -> BTreeMap<String, Resources> {
     let containers = plan.containers.iter();
     containers
         .map(|plan| {
-            let resources = Resources {
+            let mut resources = Resources {
                 requests: result(&plan.base.requests, &plan.requests),
                 limits: result(&plan.base.limits, &plan.limits),
             };
+            for dropped in &plan.dropped_limits {
+                resources
+                    .limits
+                    .iter_mut()
+                    .for_each(|limits| _ = limits.remove(dropped.name()));
+            }
             (plan.container.name().to_owned(), resources)
         })
         .collect()

@@ -13,16 +13,20 @@ use std::{collections::HashMap, str::FromStr};
 
 use common::{
     gates::Gates,
-    plan::{LimitRanges, PlanInput, Stage, plan},
+    plan::{Formulas, LimitRanges, NO_VPA, PlanInput, Sizing, Stage, plan},
     pod::Pod,
     quantity::Quantity,
     quirks::{Quirk, Quirks},
+    sidecarset::FormulaIndex,
     target::{Controllers, TargetingVpa, TopmostError, VpaIndex, controlling_vpa},
 };
 use serde_json::value::RawValue;
 
 use self::memory::Memory;
-use crate::review::{Operation, Request};
+use crate::{
+    review::{Operation, Request},
+    sidecarset::size,
+};
 
 /// The annotation that remembers what a pod's containers had before the first call.
 pub use memory::ANNOTATION as MEMORY_ANNOTATION;
@@ -36,6 +40,8 @@ pub struct World<'a, C> {
     pub controllers: &'a C,
     /// The LimitRanges, by namespace.
     pub limit_ranges: &'a HashMap<String, LimitRanges>,
+    /// The formulas of SidecarSets; none where these play no part.
+    pub formulas: &'a FormulaIndex,
 }
 
 /// How pods are treated, whatever they are.
@@ -119,15 +125,25 @@ pub fn review<C: Controllers>(
     let pod: Pod = serde_json::from_str(request.object.map(RawValue::get).ok_or(PodError::NoObject)?)?;
     let namespace = namespace(request, &pod, settings.quirks);
     let takes = |vpa: &TargetingVpa| !vpa.sizing.is_off() || vpa.has_boost;
-    let Some(vpa) = controlling_vpa(&pod, namespace, world.vpas, world.controllers, takes)? else {
+    let formulas = size::formulas(&pod, world.formulas);
+    let vpa = controlling_vpa(&pod, namespace, world.vpas, world.controllers, takes)?;
+    if vpa.is_none() && formulas.is_none() {
         return Ok(Vec::new());
-    };
+    }
+    let sizing = vpa.map(|vpa| &vpa.sizing);
     let none = LimitRanges::default();
     let limit_ranges = world.limit_ranges.get(namespace).unwrap_or(&none);
-    Ok(patch(&pod, vpa, limit_ranges, settings))
+    Ok(patch(&pod, sizing, formulas.as_ref(), limit_ranges, settings))
 }
 
-fn patch(pod: &Pod, vpa: &TargetingVpa, limit_ranges: &LimitRanges, settings: &Settings) -> Vec<Operation> {
+/// The patch for a pod with this VPA and these formulas.
+fn patch(
+    pod: &Pod,
+    vpa: Option<&Sizing>,
+    formulas: Option<&Formulas>,
+    limit_ranges: &LimitRanges,
+    settings: &Settings,
+) -> Vec<Operation> {
     let memory = match settings.reinvocation {
         Reinvocation::Never => Memory::None,
         Reinvocation::IfNeeded => Memory::of(pod, &settings.gates),
@@ -139,8 +155,8 @@ fn patch(pod: &Pod, vpa: &TargetingVpa, limit_ranges: &LimitRanges, settings: &S
     };
     let input = PlanInput {
         pod,
-        sizing: &vpa.sizing,
-        formulas: None,
+        sizing: vpa.unwrap_or(&NO_VPA),
+        formulas,
         limit_ranges,
         stage: Stage::New,
         remembered,
@@ -150,6 +166,9 @@ fn patch(pod: &Pod, vpa: &TargetingVpa, limit_ranges: &LimitRanges, settings: &S
         quirks: settings.quirks,
     };
     let plan = plan(&input);
+    if vpa.is_none() {
+        return patch::formulas_alone(pod, &plan);
+    }
     match settings.reinvocation {
         Reinvocation::Never => patch::whole(pod, &plan),
         Reinvocation::IfNeeded => patch::what_is_new(pod, &plan, &input, &memory),

@@ -8,6 +8,7 @@ use common::{
     plan::{ContainerPlan, PlanInput, PodPlan},
     pod::{Pod, ResourceList, Resources, Side},
     quantity::Quantity,
+    sidecarset::sizing,
 };
 use serde::Serialize;
 
@@ -41,6 +42,16 @@ pub(super) fn what_is_new(
         Some(text) => patch.annotate(memory::ANNOTATION, text),
         None => patch.take_back(memory::ANNOTATION),
     }
+    patch.operations
+}
+
+/// What the formulas of a pod ask for that no VPA controls. Nothing of VPA's is written.
+pub(super) fn formulas_alone(pod: &Pod, plan: &PodPlan<'_>) -> Vec<Operation> {
+    let mut patch = Patch::of(pod, true);
+    for container in plan.containers.iter().filter(|plan| plan.is_by_formula()) {
+        patch.amounts(container);
+    }
+    patch.sizing(plan);
     patch.operations
 }
 
@@ -87,6 +98,16 @@ impl<'a> Patch<'a> {
         }
         let names: Vec<_> = plan.containers.iter().map(|plan| plan.container.name()).collect();
         self.annotate(OBSERVED_CONTAINERS, names.join(", "));
+        self.sizing(plan);
+    }
+
+    /// What the pod remembers of its formulas.
+    fn sizing(&mut self, plan: &PodPlan<'_>) {
+        match sizing::text(plan) {
+            Some(text) => self.annotate(sizing::ANNOTATION, text),
+            None if self.only_new => self.take_back(sizing::ANNOTATION),
+            None => {}
+        }
     }
 
     /// The amounts, after the maps they stand in.
@@ -112,6 +133,10 @@ impl<'a> Patch<'a> {
         let [requests, limits] = to_set;
         self.operations
             .extend(set_amounts(container, present, requests, limits, !only_new));
+        let dropped = plan.dropped_limits.iter().map(|dropped| Operation::Remove {
+            path: container.resource_path(Side::Limits, dropped.name()),
+        });
+        self.operations.extend(dropped);
     }
 
     /// What an earlier call set, and this one does not, is again what it was.
@@ -174,11 +199,14 @@ fn has_neither(resources: &Resources) -> bool {
 }
 
 /// `Pod resources updated by VPA: container 0: NOTE, cpu request; …`, with an entry for every container that VPA has an
-/// operation for.
+/// operation for, or that has a formula.
 fn updates_annotation(plan: &PodPlan<'_>) -> Option<String> {
     let containers = plan.containers.iter().filter(|plan| !plan.is_left_alone());
     let entries: Vec<String> = containers
-        .filter(|plan| has_neither(plan.base) || !plan.requests.is_empty() || !plan.limits.is_empty())
+        .filter(|plan| {
+            let is_set = !plan.requests.is_empty() || !plan.limits.is_empty();
+            has_neither(plan.base) || is_set || plan.formula.is_some()
+        })
         .map(|plan| {
             let notes = plan.reasons.iter().filter(|reason| reason.is_annotated());
             let mut items: Vec<String> = notes.map(ToString::to_string).collect();

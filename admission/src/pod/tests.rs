@@ -81,6 +81,7 @@ fn answered(body: &Value, vpa: &VerticalPodAutoscaler, settings: &Settings) -> (
         vpas: &vpas,
         controllers: &web(),
         limit_ranges: &HashMap::new(),
+        formulas: &FormulaIndex::default(),
     };
     let Answer { response, trouble } = answer(&serde_json::to_vec(body).unwrap(), &world, settings).unwrap();
     (response, trouble)
@@ -407,6 +408,7 @@ fn an_unknown_kind_has_to_be_asked_for() {
         vpas: &vpas,
         controllers: &web(),
         limit_ranges: &HashMap::new(),
+        formulas: &FormulaIndex::default(),
     };
     let body = serde_json::to_vec(&review_of(&pod)).unwrap();
     let NeedsScale(key) = answer(&body, &world, &Settings::default()).unwrap_err();

@@ -6,6 +6,7 @@ pub mod default;
 pub mod inject;
 pub mod quota;
 pub mod review;
+pub mod size;
 pub mod validate;
 
 /// The map and the key of a field like `metadata.labels['app']`, if it is one.

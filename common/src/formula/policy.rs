@@ -34,7 +34,7 @@ pub struct Field {
 }
 
 /// A policy that has been read. It is made once for a SidecarSet and evaluated for each pod.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Policy {
     source: ResourcesPolicy,
     mode: TargetContainersMode,
@@ -249,6 +249,13 @@ impl Policy {
                 error,
             }),
         }
+    }
+}
+
+impl fmt::Debug for Policy {
+    /// As it was written; what was made of that says nothing more.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Policy").field(&self.source).finish()
     }
 }
 

@@ -80,6 +80,16 @@ impl FormulaPlan<'_> {
     pub fn is_followed(&self) -> bool {
         matches!(self.fate, FormulaFate::Followed | FormulaFate::OnOwnValues)
     }
+
+    /// Why it is not followed, if it is not.
+    #[must_use]
+    pub fn skipped(&self) -> Option<String> {
+        match &self.fate {
+            FormulaFate::Followed | FormulaFate::OnOwnValues => None,
+            FormulaFate::Failed(error) => Some(error.to_string()),
+            FormulaFate::LimitWouldVanish(resource) => Some(Reason::LimitWouldVanish(*resource).to_string()),
+        }
+    }
 }
 
 /// Plans the containers of a pod that has formulas: recommendations first, formulas on what these give, and

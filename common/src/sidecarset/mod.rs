@@ -9,6 +9,7 @@ pub mod matching;
 mod metadata;
 pub mod record;
 pub mod revision;
+pub mod sizing;
 
 pub use choice::{ChoiceError, Share, effective};
 pub use hash::Hashes;
@@ -16,3 +17,4 @@ pub use matching::{Labels, MatchError, Set, Sets};
 pub use metadata::{MetadataError, patch_annotations};
 pub use record::{Annotations, Record, RecordError, Records};
 pub use revision::{RevisionError, Revisions};
+pub use sizing::FormulaIndex;

@@ -14,6 +14,7 @@ use common::{
     },
     gates::{Gate, Gates},
     plan::LimitRanges,
+    sidecarset::FormulaIndex,
     target::{
         Controller, ControllerIndex, ControllerKey, Controllers, Scale, ScaleLookup, VpaIndex, WellKnown,
     },
@@ -77,6 +78,7 @@ pub(super) fn answer(input: &Value, context: &Context) -> anyhow::Result<Value> 
         vpas: &vpas,
         controllers: &controllers,
         limit_ranges: &limit_ranges,
+        formulas: &FormulaIndex::default(),
     };
     let body = serde_json::to_vec(&input.review)?;
     let response = answer_review(&body, &world, &settings)?.response;

@@ -1,0 +1,14 @@
+//! Mode `size`: beside a running Kruise, which has injected the sidecars and sized them by what the pod said then. Here their
+//! formulas are evaluated again, on what the pod's containers really get; nothing of Kruise's is written.
+
+use common::{plan::Formulas, pod::Pod, sidecarset::FormulaIndex};
+
+/// The formulas of a new pod's sidecars, by the sets and revisions that its annotations name. None for a pod without any;
+/// a sidecar whose revision is not known stays as it is.
+pub(crate) fn formulas(pod: &Pod, index: &FormulaIndex) -> Option<Formulas> {
+    let formulas = index.formulas(pod).formulas;
+    (!formulas.containers.is_empty()).then_some(formulas)
+}
+
+#[cfg(test)]
+mod tests;

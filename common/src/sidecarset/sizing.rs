@@ -1,0 +1,571 @@
+//! Which formulas size the sidecars of a pod. A new pod tells by the annotations that its injector left, together with the
+//! sets and revisions that are known; a running one by [`ANNOTATION`], in which it remembers what it was sized by.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{
+    choice::Share,
+    hot,
+    record::{self, Record},
+    revision::SET_NAME,
+};
+use crate::{
+    api::{
+        k8s::ControllerRevision,
+        sidecarset::{ResourcesPolicy, SidecarContainer, SidecarSet, UpdateStrategy, UpdateStrategyType},
+    },
+    formula::Policy,
+    plan::{FormulaOf, Formulas, PodPlan},
+    pod::Pod,
+    selector::Selector,
+};
+
+/// On a pod: by which formulas its sidecars were sized. JSON, the container's name to its set, revision and formula.
+pub const ANNOTATION: &str = "outrigger.dev/sidecarset-sizing";
+
+/// Longer than any that we write: nobody's formulas are read from such a text.
+const MAX_BYTES: usize = 64 * 1024;
+
+/// What is known of sets and their revisions, as far as formulas need it: their formulas, and the names of their sidecars.
+#[derive(Clone, Debug, Default)]
+pub struct FormulaIndex {
+    sets: BTreeMap<String, Set>,
+    revisions: BTreeMap<String, Revision>,
+}
+
+#[derive(Clone, Debug)]
+struct Set {
+    now: Sidecars,
+    newest_revision: String,
+    rollout: Rollout,
+}
+
+#[derive(Clone, Debug)]
+struct Revision {
+    set: String,
+    then: Sidecars,
+}
+
+/// The sidecars of one revision of a set.
+#[derive(Clone, Debug, Default)]
+struct Sidecars {
+    hash: String,
+    names: Vec<String>,
+    formulas: BTreeMap<String, Arc<Policy>>,
+}
+
+/// How far a changed set reaches running pods.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rollout {
+    /// Whether it reaches them at all: the strategy is RollingUpdate and not paused, and it can be read.
+    pub moves: bool,
+    /// The pods that it reaches; all, if there is none.
+    pub selector: Option<Selector>,
+    /// How many stay as they are.
+    pub partition: Share,
+}
+
+/// A formula that holds for new pods now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Current<'i> {
+    /// The formula.
+    pub policy: &'i Arc<Policy>,
+    /// The revision it is from; empty as long as nobody has made one.
+    pub revision: &'i str,
+}
+
+/// What a pod's annotations and the index say together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Found {
+    /// The formulas of its sidecars.
+    pub formulas: Formulas,
+    /// The sets that it has sidecars of, and whose revision is not known, or is not yet.
+    pub unknown: Vec<String>,
+}
+
+impl FormulaIndex {
+    /// Takes in a set that is new or has changed.
+    pub fn apply_set(&mut self, set: &SidecarSet) {
+        let Some(name) = &set.metadata.name else { return };
+        let spec = &set.spec;
+        let annotations = set.metadata.annotations.as_ref();
+        let row = Set {
+            now: Sidecars {
+                hash: hash(annotations),
+                ..Sidecars::of(&spec.init_containers, &spec.containers)
+            },
+            newest_revision: set
+                .status
+                .as_ref()
+                .map(|status| status.latest_revision.clone())
+                .unwrap_or_default(),
+            rollout: Rollout::of(&spec.update_strategy),
+        };
+        self.sets.insert(name.clone(), row);
+    }
+
+    /// Forgets a set.
+    pub fn remove_set(&mut self, name: &str) {
+        self.sets.remove(name);
+    }
+
+    /// Forgets the sets of which `keep` says no.
+    pub fn retain_sets(&mut self, keep: impl Fn(&str) -> bool) {
+        self.sets.retain(|name, _| keep(name));
+    }
+
+    /// Takes in a revision that is new or has changed. One that is not of a set, or holds none, is not kept.
+    pub fn apply_revision(&mut self, revision: &ControllerRevision) {
+        let metadata = &revision.metadata;
+        let set = metadata.labels.as_ref().and_then(|labels| labels.get(SET_NAME));
+        let (Some(name), Some(set)) = (&metadata.name, set) else {
+            return;
+        };
+        let spec = revision.data.as_ref().and_then(|data| data.0.get("spec"));
+        let list = |key: &str| -> Option<Vec<SidecarContainer>> {
+            match spec?.get(key) {
+                None | Some(Value::Null) => Some(Vec::new()),
+                Some(list) => Vec::deserialize(list).ok(),
+            }
+        };
+        match (list("initContainers"), list("containers")) {
+            (Some(init), Some(regular)) => {
+                let then = Sidecars {
+                    hash: hash(metadata.annotations.as_ref()),
+                    ..Sidecars::of(&init, &regular)
+                };
+                let set = set.clone();
+                self.revisions.insert(name.clone(), Revision { set, then });
+            }
+            _ => self.remove_revision(name),
+        }
+    }
+
+    /// Forgets a revision.
+    pub fn remove_revision(&mut self, name: &str) {
+        self.revisions.remove(name);
+    }
+
+    /// Forgets the revisions of which `keep` says no.
+    pub fn retain_revisions(&mut self, keep: impl Fn(&str) -> bool) {
+        self.revisions.retain(|name, _| keep(name));
+    }
+
+    /// The formulas of a pod's sidecars, by what its injector wrote: of the revision that is named there. Nothing for a pod
+    /// whose annotations cannot be read.
+    #[must_use]
+    pub fn formulas(&self, pod: &Pod) -> Found {
+        let injected = Injected::of(pod);
+        let mut found = Found::default();
+        for (set, record) in &injected.records {
+            let known = self.revision(set, record);
+            let (revision, sidecars) = match known {
+                Some((revision, sidecars)) => (revision, Some(sidecars)),
+                None => ("", None),
+            };
+            let listed = match (record.sidecar_list.is_empty(), sidecars) {
+                // Kruise's older records do not say.
+                (true, Some(sidecars)) => &sidecars.names,
+                (true, None) | (false, _) => &record.sidecar_list,
+            };
+            for sidecar in listed {
+                let containers = injected.containers(sidecar);
+                found.formulas.sidecars.insert(sidecar.clone());
+                found.formulas.sidecars.extend(containers.iter().cloned());
+                let policy = sidecars.and_then(|sidecars| sidecars.formulas.get(sidecar));
+                found
+                    .formulas
+                    .containers
+                    .extend(policy.into_iter().flat_map(|policy| {
+                        containers.iter().map(|container| FormulaOf {
+                            container: container.clone(),
+                            set: set.clone(),
+                            revision: revision.to_owned(),
+                            policy: Arc::clone(policy),
+                        })
+                    }));
+            }
+            if sidecars.is_none() {
+                found.unknown.push(set.clone());
+            }
+        }
+        found
+    }
+
+    /// The formula that a sidecar of a set has in new pods.
+    #[must_use]
+    pub fn current(&self, set: &str, sidecar: &str) -> Option<Current<'_>> {
+        let set = self.sets.get(set)?;
+        Some(Current {
+            policy: set.now.formulas.get(sidecar)?,
+            revision: &set.newest_revision,
+        })
+    }
+
+    /// How far a set reaches running pods.
+    #[must_use]
+    pub fn rollout(&self, set: &str) -> Option<&Rollout> {
+        Some(&self.sets.get(set)?.rollout)
+    }
+
+    /// The revision that a pod has of a set. The hash tells best: the name may be that of the revision before, if the pod
+    /// came before the new one was recorded.
+    fn revision<'i>(&'i self, set: &str, record: &'i Record) -> Option<(&'i str, &'i Sidecars)> {
+        let named = record.controller_revision.as_str();
+        let row = self.sets.get(set);
+        if let Some(row) = row
+            && !record.hash.is_empty()
+            && row.now.hash == record.hash
+        {
+            let name = if named.is_empty() {
+                &row.newest_revision
+            } else {
+                named
+            };
+            return Some((name, &row.now));
+        }
+        if let Some(revision) = self.revisions.get(named).filter(|revision| revision.set == set) {
+            return Some((named, &revision.then));
+        }
+        let row = row.filter(|row| {
+            !named.is_empty()
+                && row.newest_revision == named
+                && (record.hash.is_empty() || row.now.hash.is_empty())
+        })?;
+        Some((named, &row.now))
+    }
+}
+
+impl Sidecars {
+    fn of(init: &[SidecarContainer], regular: &[SidecarContainer]) -> Self {
+        let native = init.iter().filter(|container| container.restarts_always());
+        let mut sidecars = Self::default();
+        for container in native.chain(regular) {
+            let name = container.name().to_owned();
+            if let Some(policy) = &container.resources_policy {
+                let policy = Arc::new(Policy::new(policy));
+                sidecars.formulas.insert(name.clone(), policy);
+            }
+            sidecars.names.push(name);
+        }
+        sidecars
+    }
+}
+
+impl Rollout {
+    fn of(strategy: &UpdateStrategy) -> Self {
+        let rolls = matches!(strategy.type_, None | Some(UpdateStrategyType::RollingUpdate));
+        let selector = strategy.selector.as_ref().map(Selector::try_from).transpose();
+        let partition = Share::of(strategy.partition.as_ref());
+        match (selector, partition) {
+            (Ok(selector), Ok(partition)) => Self {
+                moves: rolls && !strategy.paused,
+                selector,
+                partition,
+            },
+            _ => Self {
+                moves: false,
+                selector: None,
+                partition: Share::Count(0),
+            },
+        }
+    }
+}
+
+/// What a pod remembers of one of its containers.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+struct Entry {
+    set: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    revision: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    formula: Option<ResourcesPolicy>,
+    /// Why the formula was not followed: for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    skipped: Option<String>,
+}
+
+/// What is to be remembered of a plan; none if it has no formula.
+#[must_use]
+pub fn text(plan: &PodPlan<'_>) -> Option<String> {
+    let formulas = plan.containers.iter().filter_map(|plan| plan.formula.as_ref());
+    let entries: BTreeMap<&str, Entry> = formulas
+        .map(|formula| {
+            let of = formula.of;
+            let entry = Entry {
+                set: of.set.clone(),
+                revision: of.revision.clone(),
+                formula: formula.is_followed().then(|| of.policy.source().clone()),
+                skipped: formula.skipped(),
+            };
+            (of.container.as_str(), entry)
+        })
+        .collect();
+    let text = (!entries.is_empty()).then(|| serde_json::to_string(&entries).ok())?;
+    text.filter(|text| text.len() <= MAX_BYTES)
+}
+
+/// The formulas that a pod remembers; none if it was never sized by one, or does not say so in a way that can be read.
+#[must_use]
+pub fn remembered(pod: &Pod) -> Option<Formulas> {
+    let text = pod.metadata.annotations.as_ref()?.get(ANNOTATION)?;
+    if text.len() > MAX_BYTES {
+        return None;
+    }
+    let entries: BTreeMap<String, Entry> = serde_json::from_str(text).ok()?;
+    let injected = Injected::of(pod);
+    let sidecars = injected.records.values().flat_map(|record| &record.sidecar_list);
+    let mut formulas = Formulas {
+        containers: Vec::new(),
+        sidecars: sidecars
+            .flat_map(|sidecar| injected.containers(sidecar).into_iter().chain([sidecar.clone()]))
+            .collect::<BTreeSet<_>>(),
+    };
+    for (container, entry) in entries {
+        formulas.sidecars.insert(container.clone());
+        formulas.containers.extend(entry.formula.map(|formula| FormulaOf {
+            container,
+            set: entry.set,
+            revision: entry.revision,
+            policy: Arc::new(Policy::new(&formula)),
+        }));
+    }
+    (!formulas.containers.is_empty()).then_some(formulas)
+}
+
+/// The name that a container of a pod has in its set: of a pair that is upgraded hot, that of the pair.
+#[must_use]
+pub fn sidecar_name<'c>(pod: &Pod, container: &'c str) -> &'c str {
+    let working = hot::working(pod.metadata.annotations.as_ref());
+    let half = container
+        .strip_suffix("-1")
+        .or_else(|| container.strip_suffix("-2"));
+    half.filter(|name| working.contains_key(*name))
+        .unwrap_or(container)
+}
+
+/// What an injector left in a pod's annotations.
+struct Injected {
+    records: record::Records,
+    working: BTreeMap<String, String>,
+}
+
+impl Injected {
+    fn of(pod: &Pod) -> Self {
+        let annotations = pod.metadata.annotations.as_ref();
+        Self {
+            records: record::records(annotations, record::HASH).unwrap_or_default(),
+            working: hot::working(annotations),
+        }
+    }
+
+    /// The containers of a sidecar.
+    fn containers(&self, sidecar: &str) -> Vec<String> {
+        if self.working.contains_key(sidecar) {
+            hot::pair(sidecar).into()
+        } else {
+            vec![sidecar.to_owned()]
+        }
+    }
+}
+
+fn hash(annotations: Option<&record::Annotations>) -> String {
+    let hash = annotations.and_then(|annotations| annotations.get(record::HASH));
+    hash.cloned().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn set(name: &str, hash: &str, newest: &str, cpu: &str) -> SidecarSet {
+        let mut set = json!({
+            "metadata": {"name": name},
+            "spec": {
+                "initContainers": [
+                    {"name": "setup"},
+                    {"name": "mesh", "restartPolicy": "Always", "resourcesPolicy": formula(cpu)},
+                ],
+                "containers": [{"name": "agent", "resourcesPolicy": formula(cpu)}, {"name": "plain"}],
+            },
+            "status": {"latestRevision": newest},
+        });
+        if !hash.is_empty() {
+            set["metadata"]["annotations"] = json!({record::HASH: hash});
+        }
+        serde_json::from_value(set).unwrap()
+    }
+
+    fn formula(cpu: &str) -> Value {
+        json!({"targetContainersMode": "sum", "resourcesExpr": {"requests": {"cpu": cpu}}})
+    }
+
+    fn revision(set: &str, name: &str, cpu: &str) -> ControllerRevision {
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "labels": {SET_NAME: set}},
+            "revision": 1,
+            "data": {"spec": {
+                "containers": [{"name": "agent", "resourcesPolicy": formula(cpu)}], "initContainers": null,
+            }},
+        }))
+        .unwrap()
+    }
+
+    fn pod(annotations: &[(&str, Value)]) -> Pod {
+        let annotations: BTreeMap<_, _> = annotations
+            .iter()
+            .map(|(key, value)| (*key, value.as_str().map_or(value.to_string(), str::to_owned)))
+            .collect();
+        serde_json::from_value(json!({"metadata": {"annotations": annotations}})).unwrap()
+    }
+
+    /// `CONTAINER SET REVISION FORMULA` of each container with a formula.
+    fn lines(formulas: &Formulas) -> Vec<String> {
+        let containers = formulas.containers.iter();
+        containers
+            .map(|of| {
+                let cpu = of.policy.source().resources_expr.requests.cpu.as_deref();
+                format!(
+                    "{} {} {} {}",
+                    of.container,
+                    of.set,
+                    of.revision,
+                    cpu.unwrap_or_default()
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_pod_has_the_formulas_of_the_revision_that_it_names() {
+        let mut index = FormulaIndex::default();
+        index.apply_set(&set("log", "h2", "log-2", "cpu*2"));
+        index.apply_set(&set("bare", "", "bare-1", "cpu*5"));
+        index.apply_revision(&revision("log", "log-1", "cpu*1"));
+        let record = |hash: &str, revision: &str| json!({"hash": hash, "sidecarSetName": "log", "sidecarList": ["agent", "plain"], "controllerRevision": revision});
+        for (what, set, record, expected, unknown) in [
+            (
+                "the newest",
+                "log",
+                record("h2", "log-2"),
+                "agent log log-2 cpu*2",
+                false,
+            ),
+            (
+                "an older one",
+                "log",
+                record("h1", "log-1"),
+                "agent log log-1 cpu*1",
+                false,
+            ),
+            (
+                "the hash is newer than the name",
+                "log",
+                record("h2", "log-1"),
+                "agent log log-1 cpu*2",
+                false,
+            ),
+            ("one that is gone", "log", record("h0", "log-0"), "", true),
+            ("one of another set", "bare", record("h1", "log-1"), "", true),
+            (
+                "nobody made hashes",
+                "bare",
+                record("", "bare-1"),
+                "agent bare bare-1 cpu*5",
+                false,
+            ),
+            ("a set that is gone", "other", record("h", "other-1"), "", true),
+        ] {
+            let found = index.formulas(&pod(&[(record::HASH, json!({set: record}))]));
+            assert_eq!(lines(&found.formulas).join("\n"), expected, "{what}");
+            assert_eq!(found.unknown == [set], unknown, "{what}");
+            let sidecars: Vec<_> = found.formulas.sidecars.iter().collect();
+            assert_eq!(sidecars, ["agent", "plain"], "{what}");
+        }
+        index.remove_revision("log-1");
+        index.remove_set("log");
+        let found = index.formulas(&pod(&[(record::HASH, json!({"log": record("h2", "log-2")}))]));
+        assert_eq!(found.unknown, ["log"]);
+        assert_eq!(
+            index.formulas(&pod(&[(record::HASH, json!("[1]"))])),
+            Found::default()
+        );
+        assert_eq!(index.formulas(&Pod::default()), Found::default());
+    }
+
+    #[test]
+    fn older_records_and_pairs_are_known() {
+        let mut index = FormulaIndex::default();
+        index.apply_set(&set("log", "h", "log-1", "cpu"));
+        let hot = (hot::WORKING_CONTAINER, json!({"agent": "agent-2"}));
+        let found = index.formulas(&pod(&[(record::HASH, json!({"log": "h"})), hot]));
+        assert_eq!(
+            lines(&found.formulas),
+            [
+                "mesh log log-1 cpu",
+                "agent-1 log log-1 cpu",
+                "agent-2 log log-1 cpu"
+            ]
+        );
+        let sidecars: Vec<_> = found.formulas.sidecars.iter().collect();
+        assert_eq!(sidecars, ["agent", "agent-1", "agent-2", "mesh", "plain"]);
+    }
+
+    #[test]
+    fn a_pod_remembers_its_formulas() {
+        let entry = json!({"agent-1": {"set": "log", "revision": "log-1", "formula": formula("cpu*3")}});
+        let records = json!({"log": {"sidecarList": ["agent", "other"]}});
+        let pod = pod(&[
+            (ANNOTATION, entry),
+            (record::HASH, records),
+            (hot::WORKING_CONTAINER, json!({"agent": "agent-2"})),
+        ]);
+        let formulas = remembered(&pod).unwrap();
+        assert_eq!(lines(&formulas), ["agent-1 log log-1 cpu*3"]);
+        let sidecars: Vec<_> = formulas.sidecars.iter().collect();
+        assert_eq!(sidecars, ["agent", "agent-1", "agent-2", "other"]);
+        assert_eq!(sidecar_name(&pod, "agent-1"), "agent");
+        assert_eq!(sidecar_name(&pod, "other-1"), "other-1");
+        for text in [json!("{"), json!({}), json!({"a": {"set": 1}})] {
+            assert_eq!(
+                remembered(&self::pod(&[(ANNOTATION, text.clone())])),
+                None,
+                "{text}"
+            );
+        }
+        assert_eq!(remembered(&Pod::default()), None);
+    }
+
+    #[test]
+    fn who_is_reached_by_a_change() {
+        for (strategy, moves) in [
+            (json!({}), true),
+            (json!({"type": "RollingUpdate", "partition": "20%"}), true),
+            (json!({"type": "NotUpdate"}), false),
+            (json!({"paused": true}), false),
+            (json!({"partition": "many"}), false),
+            (
+                json!({"selector": {"matchExpressions": [{"key": "a", "operator": "?"}]}}),
+                false,
+            ),
+        ] {
+            let mut index = FormulaIndex::default();
+            let mut set = set("log", "h", "log-1", "cpu");
+            set.spec.update_strategy = serde_json::from_value(strategy.clone()).unwrap();
+            index.apply_set(&set);
+            assert_eq!(
+                index.rollout("log").map(|rollout| rollout.moves),
+                Some(moves),
+                "{strategy}"
+            );
+        }
+    }
+}
