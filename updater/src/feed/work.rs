@@ -294,6 +294,7 @@ fn has_its_size(pod: &Pod, vpa: &Vpa, limit_ranges: &LimitRanges, settings: &Set
     let plan = plan(&PlanInput {
         pod,
         sizing: &vpa.sizing,
+        formulas: None,
         limit_ranges,
         stage: Stage::Running,
         remembered: None,
