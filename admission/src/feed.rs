@@ -214,9 +214,10 @@ type GuardedVpa = DeserializeGuard<VerticalPodAutoscaler>;
 /// One VPA that cannot be read must not hide the others; what was known of it stays known.
 fn vpa_change(namespaces: Namespaces) -> impl FnMut(&Known, Change<'_, GuardedVpa>) {
     move |known, change| match change {
-        Change::Applied(DeserializeGuard(Ok(vpa))) => {
+        Change::Applied(DeserializeGuard(Ok(mut vpa))) => {
             let namespace = vpa.metadata.namespace.as_deref().unwrap_or_default();
             if namespaces.include(namespace) {
+                keep_targets_alone(&mut vpa);
                 known.write().vpas.apply(&vpa);
             }
         }
@@ -238,6 +239,23 @@ fn vpa_change(namespaces: Namespaces) -> impl FnMut(&Known, Change<'_, GuardedVp
             .write()
             .vpas
             .retain(|namespace, name| seen.contains(namespace, name)),
+    }
+}
+
+/// New pods get the target; the three other amounts of a recommendation are for the updater and for people, and would be
+/// most of what is kept here.
+fn keep_targets_alone(vpa: &mut VerticalPodAutoscaler) {
+    let recommendation = vpa
+        .status
+        .as_mut()
+        .and_then(|status| status.recommendation.as_mut());
+    for container in recommendation
+        .into_iter()
+        .flat_map(|recommendation| &mut recommendation.container_recommendations)
+    {
+        container.lower_bound.clear();
+        container.upper_bound.clear();
+        container.uncapped_target.clear();
     }
 }
 
@@ -284,5 +302,87 @@ async fn ask_for_scales(handles: &Handles, known: &Known, mut wishes: mpsc::Rece
             }
         }
         known.changed();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reviewer::tests::{deployment, pod_review, reviewer};
+    use common::api::vpa::ANY_CONTAINER;
+    use serde_json::json;
+
+    fn vpa(bounds: bool) -> VerticalPodAutoscaler {
+        let mut recommended = json!({"containerName": "app", "target": {"cpu": "250m", "memory": "200Mi"}});
+        if bounds {
+            for (bound, cpu) in [("lowerBound", "1m"), ("upperBound", "9"), ("uncappedTarget", "8")] {
+                recommended[bound] = json!({"cpu": cpu, "memory": "1Gi"});
+            }
+        }
+        serde_json::from_value(json!({
+            "metadata": {"namespace": "shop", "name": "web"},
+            "spec": {
+                "targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+                "resourcePolicy": {"containerPolicies": [{"containerName": ANY_CONTAINER, "maxAllowed": {"cpu": "200m"}}]},
+            },
+            "status": {"recommendation": {"containerRecommendations": [recommended]}},
+        }))
+        .unwrap()
+    }
+
+    /// What a pod gets once a VPA was heard of, in a namespace with a LimitRange for pods.
+    async fn patch(vpa: VerticalPodAutoscaler) -> String {
+        let (reviewer, _wishes) = reviewer("Deployment");
+        deployment(&reviewer);
+        let range = json!({
+            "metadata": {"namespace": "shop", "name": "pods"},
+            "spec": {"limits": [{"type": "Pod", "max": {"cpu": "150m", "memory": "100Mi"}}]},
+        });
+        limit_range_change(
+            &reviewer.known,
+            Change::Applied(serde_json::from_value(range).unwrap()),
+        );
+        vpa_change(Namespaces::All)(&reviewer.known, Change::Applied(DeserializeGuard(Ok(vpa))));
+        let mut review = pod_review("Deployment");
+        review["request"]["object"]["spec"]["containers"][0]["resources"] =
+            json!({"requests": {"cpu": "1m"}, "limits": {"cpu": "2m"}});
+        let response = reviewer.review(review.to_string().as_bytes()).await;
+        assert!(!response.patch.is_empty());
+        serde_json::to_string(&response.patch).unwrap()
+    }
+
+    #[tokio::test]
+    async fn bounds_of_a_recommendation_are_not_kept_and_new_pods_do_not_miss_them() {
+        assert_eq!(patch(vpa(true)).await, patch(vpa(false)).await);
+        let mut kept = vpa(true);
+        keep_targets_alone(&mut kept);
+        assert_eq!(kept, vpa(false));
+    }
+
+    #[tokio::test]
+    async fn a_vpa_that_cannot_be_read_leaves_what_was_known() {
+        let (reviewer, _wishes) = reviewer("Deployment");
+        deployment(&reviewer);
+        let broken = serde_json::from_value(json!({
+            "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler",
+            "metadata": {"namespace": "shop", "name": "web"}, "spec": [],
+        }))
+        .unwrap();
+        let mut tell = vpa_change(Namespaces::All);
+        tell(&reviewer.known, Change::Applied(broken));
+        let review = pod_review("Deployment").to_string();
+        assert!(!reviewer.review(review.as_bytes()).await.patch.is_empty());
+        tell(&reviewer.known, Change::Deleted(DeserializeGuard(Ok(vpa(false)))));
+        assert!(reviewer.review(review.as_bytes()).await.patch.is_empty());
+    }
+
+    #[tokio::test]
+    async fn vpas_of_ignored_namespaces_are_not_kept() {
+        let (reviewer, _wishes) = reviewer("StatefulSet");
+        deployment(&reviewer);
+        let ignored = Namespaces::Except(["shop".into()].into());
+        vpa_change(ignored)(&reviewer.known, Change::Applied(DeserializeGuard(Ok(vpa(false)))));
+        let review = pod_review("Deployment").to_string();
+        assert!(reviewer.review(review.as_bytes()).await.patch.is_empty());
     }
 }

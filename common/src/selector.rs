@@ -24,11 +24,32 @@ pub struct Requirement {
 enum Rule {
     Exists,
     Absent,
-    In(BTreeSet<String>),
+    In(Values),
     /// Also satisfied where the label is absent.
-    NotIn(BTreeSet<String>),
+    NotIn(Values),
     Above(i64),
     Below(i64),
+}
+
+/// A set of label values, mostly of one: there is a selector for every controller of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Values(Box<[Box<str>]>);
+
+impl FromIterator<String> for Values {
+    fn from_iter<I: IntoIterator<Item = String>>(values: I) -> Self {
+        let sorted: BTreeSet<String> = values.into_iter().collect();
+        Self(sorted.into_iter().map(String::into_boxed_str).collect())
+    }
+}
+
+impl Values {
+    fn one(value: String) -> Self {
+        Self(Box::new([value.into_boxed_str()]))
+    }
+
+    fn contains(&self, value: &str) -> bool {
+        self.0.binary_search_by(|known| (**known).cmp(value)).is_ok()
+    }
 }
 
 /// Why a selector cannot be read.
@@ -88,9 +109,10 @@ impl Selector {
         requirements
             .iter()
             .filter_map(|requirement| match &requirement.rule {
-                Rule::In(values) if values.len() == 1 => values
-                    .first()
-                    .map(|value| (requirement.key.as_str(), value.as_str())),
+                Rule::In(Values(values)) => match &**values {
+                    [value] => Some((requirement.key.as_str(), &**value)),
+                    _ => None,
+                },
                 _ => None,
             })
     }
@@ -99,13 +121,14 @@ impl Selector {
     pub fn labels<K: Into<String>, V: Into<String>>(labels: impl IntoIterator<Item = (K, V)>) -> Self {
         Self::all(labels.into_iter().map(|(key, value)| Requirement {
             key: key.into(),
-            rule: Rule::In(BTreeSet::from([value.into()])),
+            rule: Rule::In(Values::one(value.into())),
         }))
     }
 
     fn all(requirements: impl IntoIterator<Item = Requirement>) -> Self {
         let mut requirements: Vec<_> = requirements.into_iter().collect();
         requirements.sort();
+        requirements.shrink_to_fit();
         Self::All(requirements)
     }
 }
@@ -135,15 +158,15 @@ impl TryFrom<&LabelSelector> for Selector {
         let exact = labels.map(|(key, value)| {
             Ok(Requirement {
                 key: checked_key(key)?,
-                rule: Rule::In(BTreeSet::from([checked_value(value)?])),
+                rule: Rule::In(Values::one(checked_value(value)?)),
             })
         });
         let expressions = object.match_expressions.iter().flatten().map(|expression| {
             let values = expression.values.iter().flatten();
             let values = values
                 .map(|value| checked_value(value))
-                .collect::<Result<BTreeSet<_>, _>>()?;
-            let rule = match (expression.operator.as_str(), values.len()) {
+                .collect::<Result<Values, _>>()?;
+            let rule = match (expression.operator.as_str(), values.0.len()) {
                 ("In", 1..) => Rule::In(values),
                 ("NotIn", 1..) => Rule::NotIn(values),
                 ("Exists", 0) => Rule::Exists,
@@ -208,11 +231,11 @@ impl<'a> Reader<'a> {
             None | Some(",") => Rule::Exists,
             Some("=" | "==") => {
                 self.take();
-                Rule::In(BTreeSet::from([checked_value(self.value())?]))
+                Rule::In(Values::one(checked_value(self.value())?))
             }
             Some("!=") => {
                 self.take();
-                Rule::NotIn(BTreeSet::from([checked_value(self.value())?]))
+                Rule::NotIn(Values::one(checked_value(self.value())?))
             }
             Some(">") => {
                 self.take();
@@ -235,15 +258,15 @@ impl<'a> Reader<'a> {
         Ok(Requirement { key, rule })
     }
 
-    fn values(&mut self) -> Result<BTreeSet<String>, SelectorError> {
+    fn values(&mut self) -> Result<Values, SelectorError> {
         self.expect("(", "(")?;
-        let mut values = BTreeSet::from([checked_value(self.value())?]);
+        let mut values = vec![checked_value(self.value())?];
         while self.peek() == Some(",") {
             self.take();
-            values.insert(checked_value(self.value())?);
+            values.push(checked_value(self.value())?);
         }
         self.expect(")", "a comma or )")?;
-        Ok(values)
+        Ok(values.into_iter().collect())
     }
 
     fn word(&mut self) -> Result<&'a str, SelectorError> {
@@ -366,14 +389,13 @@ impl fmt::Display for Selector {
 impl fmt::Display for Requirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = &self.key;
-        let list =
-            |values: &BTreeSet<String>| values.iter().map(String::as_str).collect::<Vec<_>>().join(",");
+        let list = |Values(values): &Values| values.join(",");
         match &self.rule {
             Rule::Exists => write!(f, "{key}"),
             Rule::Absent => write!(f, "!{key}"),
-            Rule::In(values) if values.len() == 1 => write!(f, "{key}={}", list(values)),
+            Rule::In(values) if values.0.len() == 1 => write!(f, "{key}={}", list(values)),
             Rule::In(values) => write!(f, "{key} in ({})", list(values)),
-            Rule::NotIn(values) if values.len() == 1 => write!(f, "{key}!={}", list(values)),
+            Rule::NotIn(values) if values.0.len() == 1 => write!(f, "{key}!={}", list(values)),
             Rule::NotIn(values) => write!(f, "{key} notin ({})", list(values)),
             Rule::Above(bound) => write!(f, "{key}>{bound}"),
             Rule::Below(bound) => write!(f, "{key}<{bound}"),

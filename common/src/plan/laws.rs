@@ -198,7 +198,7 @@ proptest! {
             let gates = world.gates.clone().with(Gate::CPUStartupBoost, boosted);
             for container in plan(&world.input(&gates)).containers {
                 for (name, limit) in &container.limits {
-                    let request = &container.requests[name];
+                    let request = container.requests.get(name).unwrap();
                     prop_assert!(request.cmp_value(limit).is_le(), "{name}: {request} above {limit}");
                 }
             }

@@ -70,7 +70,7 @@ pub struct Sizing {
     /// What becomes of containers that have a formula too.
     pub composition: Composition,
     has_policy: bool,
-    policies: Vec<Policy>,
+    policies: Box<[Policy]>,
     boost: Option<CpuBoost>,
     boost_seconds: Option<i32>,
     /// What the status recommends; none if it has no recommendation yet.

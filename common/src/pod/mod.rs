@@ -3,12 +3,14 @@
 //! `/spec/initContainers`.
 
 mod qos;
+mod resource_list;
 mod slim;
 
 pub use qos::QosClass;
+pub use resource_list::ResourceList;
 pub use slim::{
     Condition, ContainerState, ContainerStatus, Phase, Pod, PodSpec, PodStatus, ResizePolicy, ResizeRestart,
-    ResourceList, Resources, Running, Terminated,
+    Resources, Running, Terminated,
 };
 
 pub(crate) use slim::{null_is_default, slim_metadata};

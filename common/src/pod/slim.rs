@@ -7,10 +7,8 @@ use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use serde::{Deserialize, Deserializer};
 
+use super::ResourceList;
 use crate::quantity::Quantity;
-
-/// Resource name to amount.
-pub type ResourceList = BTreeMap<String, Quantity>;
 
 /// A pod, slim. Works as the type of `kube::Api` and of watches.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, kube::Resource)]

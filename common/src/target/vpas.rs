@@ -111,6 +111,8 @@ impl Namespace {
         self.targets
             .insert(vpa.sizing.name.clone(), (kind.clone(), name.clone()));
         let vpas = self.by_target.entry(kind).or_default().entry(name).or_default();
+        // There is one, as a rule.
+        vpas.reserve_exact(1);
         vpas.push(Arc::new(vpa));
         vpas.sort_by(|one, other| one.strength().cmp(&other.strength()));
     }
