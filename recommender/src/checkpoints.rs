@@ -1,7 +1,10 @@
 //! Checkpoint objects: read at the start, written when they are due, collected when their VPA is gone
 //! (`spec/vpa.md` 2.6). What they contain is [`crate::checkpoint`]'s business.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use anyhow::Result;
 use chrono::{DateTime, TimeDelta, Utc};
@@ -25,7 +28,7 @@ use crate::{
     checkpoint::ANNOTATION,
     cluster::{Checkpoint, Name},
     conditions::Conditions,
-    feed::{Shared, page},
+    feed::{Feed, Shared, page, vpas::Key},
     metrics::Metrics,
     write::{is_not_found, patiently},
 };
@@ -46,6 +49,15 @@ impl Checkpoints {
     /// Reads all checkpoints of our VPAs into the model. Tries until they could be read, since going on without them
     /// would mean to overwrite them with nothing; false if shutdown is requested first.
     pub(crate) async fn load(&self) -> bool {
+        {
+            let mut feed = self.feed.lock();
+            let Feed { cluster, vpas, .. } = &mut *feed;
+            // Those whose target could not be asked for yet are not there to take theirs.
+            for ((namespace, name), row) in &mut vpas.ours {
+                row.unread = cluster.vpa(namespace, name).is_none();
+            }
+            vpas.late = true;
+        }
         let mut pause = Duration::from_secs(1);
         loop {
             let listed = tokio::select! {
@@ -67,6 +79,46 @@ impl Checkpoints {
             }
             pause = (pause * 2).min(Duration::from_secs(30));
         }
+    }
+
+    /// Reads the checkpoints of VPAs that came after all of them were read; none of theirs is written before. What the
+    /// model knows of their pods anyway is not counted again.
+    pub(crate) async fn load_late(&self) {
+        let late: BTreeSet<Key> = {
+            let feed = self.feed.lock();
+            let unread = feed.vpas.ours.iter().filter(|(_, row)| row.unread);
+            let known = unread.filter(|((namespace, name), _)| feed.cluster.vpa(namespace, name).is_some());
+            known.map(|(key, _)| key.clone()).collect()
+        };
+        let namespaces: BTreeSet<&String> = late.iter().map(|(namespace, _)| namespace).collect();
+        for namespace in namespaces {
+            let only = Namespaces::Only(namespace.clone());
+            let listed = list(&self.client, &only, |checkpoint| {
+                let key = (namespace.clone(), checkpoint.spec.vpa_object_name.clone());
+                if late.contains(&key) && self.is_news(&key, &checkpoint) {
+                    load_one(&self.feed, &checkpoint, self.clock.now());
+                }
+            });
+            if let Err(error) = listed.await {
+                tracing::warn!(namespace, %error, "cannot read the checkpoints of new VPAs, and tries again");
+                return;
+            }
+            let mut feed = self.feed.lock();
+            let read = late.iter().filter(|(of, _)| of == namespace);
+            for key in read {
+                if let Some(row) = feed.vpas.ours.get_mut(key) {
+                    row.unread = false;
+                }
+            }
+        }
+    }
+
+    fn is_news(&self, (namespace, vpa): &Key, checkpoint: &VerticalPodAutoscalerCheckpoint) -> bool {
+        let container = &checkpoint.spec.container_name;
+        checkpoint.status.as_ref().is_some_and(|status| {
+            let feed = self.feed.lock();
+            feed.cluster.is_news((namespace, vpa), container, status)
+        })
     }
 
     /// Writes the checkpoints that are due, or all that changed for an age of zero, as many as fit into the time.
@@ -93,7 +145,7 @@ impl Checkpoints {
             let key = (namespace.to_string(), vpa.to_string());
             let fetching = feed.vpas.ours.get(&key).is_some_and(|row| {
                 let conditions: Conditions = row.observed.conditions.iter().cloned().collect();
-                conditions.is_true(&ConditionType::FetchingHistory)
+                row.unread || conditions.is_true(&ConditionType::FetchingHistory)
             });
             if fetching {
                 return;

@@ -6,6 +6,11 @@ use common::{
     api::{OpenEnum as _, vpa::UpdateMode},
     daemon::metrics::BareCounter,
 };
+mod quality;
+
+pub(crate) use quality::QualityMetrics;
+
+use common::pod::{Kind, Source};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -48,6 +53,38 @@ pub struct Metrics {
     changes: Histograms<ChangeLabels>,
     writes: Family<WriteLabels, Counter>,
     samples: Family<SampleLabels, Counter>,
+    resource_reads: Family<SourceLabel, BareCounter>,
+    /// How recommendations compare with usage.
+    pub(crate) quality: QualityMetrics,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct SourceLabel {
+    source: &'static str,
+}
+
+/// How often the resources of containers were read from where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResourceReads([u64; 4]);
+
+impl ResourceReads {
+    const SOURCES: [&'static str; 4] = [
+        "Pod.Status.ContainerStatuses",
+        "Pod.Status.InitContainerStatuses",
+        "Pod.Spec.Containers",
+        "Pod.Spec.InitContainers",
+    ];
+
+    /// One more.
+    pub fn count(&mut self, source: Source) {
+        let at = match source {
+            Source::Status(Kind::Regular) => 0,
+            Source::Status(Kind::NativeSidecar) => 1,
+            Source::Spec(Kind::Regular) => 2,
+            Source::Spec(Kind::NativeSidecar) => 3,
+        };
+        self.0[at] += 1;
+    }
 }
 
 /// What is counted of a VPA.
@@ -114,6 +151,8 @@ impl Metrics {
             changes: Family::new_with_constructor(|| Histogram::new(RELATIVE)),
             writes: Family::default(),
             samples: Family::default(),
+            resource_reads: Family::default(),
+            quality: QualityMetrics::register(registry),
         };
         let all = metrics.clone();
         registry.register(
@@ -155,6 +194,11 @@ impl Metrics {
             "vpa_quality_relative_recommendation_changes",
             "Relative changes of recommendations",
             all.changes,
+        );
+        registry.register(
+            "vpa_resources_get_resources_count",
+            "Count of sources of resources of containers",
+            all.resource_reads,
         );
         registry.register(
             "outrigger_recommender_writes",
@@ -215,6 +259,15 @@ impl Metrics {
             vpa_size_log2: pods.checked_ilog2().unwrap_or(0).min(20),
         };
         self.changes.get_or_create(&labels).observe(share);
+    }
+
+    /// So often resources were read.
+    pub fn resource_reads(&self, reads: ResourceReads) {
+        for (source, count) in ResourceReads::SOURCES.into_iter().zip(reads.0) {
+            self.resource_reads
+                .get_or_create(&SourceLabel { source })
+                .inc_by(count);
+        }
     }
 
     /// Something was written, or could not be.

@@ -1,6 +1,8 @@
 //! Publishing: the statuses of VPAs that changed, several at a time. One that cannot be written is tried again in the
 //! next loop, and costs the others nothing.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use chrono::{DateTime, Utc};
 use common::{
     api::vpa::{ConditionType, UpdateMode, VerticalPodAutoscaler, VerticalPodAutoscalerStatus},
@@ -50,9 +52,34 @@ fn compute(feed: &Shared, config: &StatusConfig, metrics: &Metrics, now: DateTim
         keys.dedup();
         keys
     };
-    keys.into_iter()
-        .filter_map(|key| update(&mut feed.lock(), key, config, metrics, now))
-        .collect()
+    each_by_itself(keys, metrics, |key| {
+        update(&mut feed.lock(), key, config, metrics, now)
+    })
+}
+
+/// Asks for the update of one VPA after the other. One that we cannot compute, because of a mistake of ours, is left out
+/// and counted, and costs the others nothing.
+fn each_by_itself(
+    keys: Vec<Key>,
+    metrics: &Metrics,
+    mut update: impl FnMut(Key) -> Option<Update>,
+) -> Vec<Update> {
+    let mut updates = Vec::new();
+    for key in keys {
+        let (namespace, name) = key.clone();
+        match catch_unwind(AssertUnwindSafe(|| update(key))) {
+            Ok(computed) => updates.extend(computed),
+            Err(_) => {
+                tracing::error!(
+                    namespace,
+                    name,
+                    "cannot compute the status of a VPA: this is a bug"
+                );
+                metrics.write("status", "bug");
+            }
+        }
+    }
+    updates
 }
 
 fn update(
@@ -65,7 +92,8 @@ fn update(
     // Gone since, or never in the model because its scale could not be asked for: that one alone has to wait (Q4).
     let row = feed.vpas.ours.get(&key)?;
     let view = feed.cluster.vpa(&key.0, &key.1)?;
-    let status = config.status(row, &view, now);
+    let recommendation = config.recommendation(row, &view.histories(), |_, _| {});
+    let status = config.status(row, &view, &recommendation, now);
     observe_changes(
         &row.observed,
         &status,
@@ -73,6 +101,9 @@ fn update(
         view.pod_count(),
         metrics,
     );
+    let id = (key.0.as_str(), key.1.as_str());
+    feed.cluster
+        .note_recommendation(id, &row.update_mode, &recommendation);
     if status::same(&row.observed, &status) {
         return None;
     }
@@ -118,7 +149,19 @@ pub(crate) async fn publish(
         })
         .await;
     let labels: Vec<ObjectLabels> = {
-        let feed = feed.lock();
+        let mut feed = feed.lock();
+        for ((namespace, name), row) in &mut feed.vpas.ours {
+            if row.lacks_recommendation(now) {
+                let reason = row.unsupported.as_deref().unwrap_or_default();
+                tracing::warn!(
+                    namespace,
+                    name,
+                    reason,
+                    "a VPA has had no recommendation for half an hour"
+                );
+            }
+        }
+        metrics.resource_reads(feed.take_resource_reads());
         metrics.aggregates(feed.cluster.aggregates());
         feed.vpas
             .ours
@@ -198,5 +241,29 @@ fn observe_changes(
                 metrics.change(mode, resource, pods, new / old - 1.0);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prometheus_client::{encoding::text::encode, registry::Registry};
+
+    #[test]
+    fn one_vpa_that_breaks_costs_the_others_nothing() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        let keys = ["a", "broken", "b"].map(|name| ("shop".to_owned(), name.to_owned()));
+        let updates = each_by_itself(keys.to_vec(), &metrics, |key| {
+            assert_ne!(key.1, "broken");
+            let status = VerticalPodAutoscalerStatus::default();
+            Some(Update { key, status })
+        });
+        let names: Vec<_> = updates.into_iter().map(|update| update.key.1).collect();
+        assert_eq!(names, ["a", "b"]);
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        let counted = r#"outrigger_recommender_writes_total{object="status",outcome="bug"} 1"#;
+        assert!(text.contains(counted), "{text}");
     }
 }

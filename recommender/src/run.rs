@@ -152,6 +152,7 @@ impl Recommender {
             config.settings.clone(),
             config.recommender_name.clone(),
             config.memory_saver,
+            metrics.quality.clone(),
         ));
         let checkpoints = matches!(config.history, HistoryConfig::Checkpoints).then(|| Checkpoints {
             client: client.clone(),
@@ -178,6 +179,8 @@ impl Recommender {
 
     /// The loop. Monitoring starts with it, and the first turn comes after one interval, as in VPA.
     async fn work(mut self) -> Result<()> {
+        // The watches are started one after the other, and each is ready by itself before the next begins.
+        let model = self.handles.readiness.part("model");
         self.feed.watch_targets(&mut self.watches);
         if !self.watches.synced().await? {
             return Ok(());
@@ -192,6 +195,7 @@ impl Recommender {
         if !self.watches.synced().await? {
             return Ok(());
         }
+        model.ready();
         let outcome = self.go_round(&relist).await;
         if let Some(checkpoints) = &self.checkpoints {
             checkpoints.write(TimeDelta::zero(), FLUSH_BUDGET).await;
@@ -217,6 +221,9 @@ impl Recommender {
             let new_selectors = self.load_vpas().await;
             if new_selectors && self.config.memory_saver {
                 relist.request();
+            }
+            if let Some(checkpoints) = &self.checkpoints {
+                checkpoints.load_late().await;
             }
             steps.done("LoadVPAs");
             // Pods come by themselves.

@@ -34,14 +34,14 @@ pub(crate) struct StatusConfig {
 }
 
 impl StatusConfig {
-    /// The status that a VPA should have now.
+    /// The status that a VPA should have now, with this recommendation.
     pub(crate) fn status(
         &self,
         row: &Row,
         view: &VpaView<'_>,
+        recommendation: &Recommendation,
         now: DateTime<Utc>,
     ) -> VerticalPodAutoscalerStatus {
-        let recommendation = self.recommendation(row, &view.histories(), |_, _| {});
         // What the API carries are whole seconds.
         let now = now.trunc_subsecs(0);
         let mut conditions: Conditions = row.observed.conditions.iter().cloned().collect();
@@ -54,7 +54,7 @@ impl StatusConfig {
         }
         conditions.observe(view.pod_count(), !recommendation.is_empty(), now);
         VerticalPodAutoscalerStatus {
-            recommendation: Some(to_wire(&recommendation)),
+            recommendation: Some(to_wire(recommendation)),
             conditions: conditions.to_vec(),
             observed_generation: row.generation,
         }

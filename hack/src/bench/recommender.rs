@@ -260,8 +260,10 @@ impl Bench {
         let _installed = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder().no_proxy().build()?;
         loop {
+            // Before it has begun to read it is ready for nothing else either.
+            let listed = self.server.has_listed();
             let answer = client.get(&self.url).send().await;
-            if answer.is_ok_and(|answer| answer.status().is_success()) {
+            if listed && answer.is_ok_and(|answer| answer.status().is_success()) {
                 return Ok(());
             }
             ensure!(!self.running.is_finished(), "the recommender has ended");

@@ -13,16 +13,18 @@ mod vpas;
 pub use pods::{ContainerUpdate, Place, PodUpdate, Usage};
 pub use pool::Name;
 pub use view::{Checkpoint, VpaView};
-pub use vpas::Dirty;
+pub use vpas::{Dirty, Quality};
 
 use crate::{
     aggregate::{HalfLives, Settings},
     checkpoint::{self, CheckpointError, Loaded},
-    policy::Policies,
+    policy::{PerResource, Policies},
+    recommend::Recommendation,
 };
 use chrono::{DateTime, TimeDelta, Utc};
 use common::{
-    api::checkpoint::VerticalPodAutoscalerCheckpointStatus,
+    api::{checkpoint::VerticalPodAutoscalerCheckpointStatus, vpa::UpdateMode},
+    quantity::{Bytes, MilliCpu},
     quirks::{Quirk, Quirks},
     selector::Selector,
 };
@@ -30,7 +32,7 @@ use labels::LabelSets;
 use pods::Pod;
 use pool::Pool;
 use std::collections::{BTreeMap, HashMap};
-use vpas::{Initial, Vpa};
+use vpas::{ContainerRecord, Initial, Vpa};
 
 /// What holds for the whole model.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -213,6 +215,63 @@ impl Cluster {
             content.resume_windows(&config, &pod);
         }
         Ok(true)
+    }
+
+    /// Whether a checkpoint tells of usage that the model does not have anyway: it ends before the first sample here.
+    #[must_use]
+    pub fn is_news(
+        &self,
+        id: (&str, &str),
+        container: &str,
+        status: &VerticalPodAutoscalerCheckpointStatus,
+    ) -> bool {
+        let known = self.vpa(id.0, id.1).map(|view| view.history(container));
+        let first = known.and_then(|history| history.first_sample);
+        first
+            .zip(status.last_sample_start)
+            .is_none_or(|(first, last)| first > last)
+    }
+
+    /// A recommendation was computed: what samples are compared with from now on.
+    pub fn note_recommendation(
+        &mut self,
+        id: (&str, &str),
+        mode: &UpdateMode,
+        recommendation: &Recommendation,
+    ) {
+        let Some((pool, content)) = self.known_namespace(id.0) else {
+            return;
+        };
+        let Some(vpa) = content.vpas.get_mut(id.1) else {
+            return;
+        };
+        if vpa.mode != *mode {
+            vpa.mode = mode.clone();
+        }
+        for (name, record) in &mut vpa.containers {
+            if !recommendation.contains_key(name) {
+                record.target = PerResource::default();
+            }
+        }
+        for (name, recommended) in recommendation {
+            let uncapped = &recommended.uncapped;
+            let target = PerResource {
+                cpu: uncapped.cpu.as_ref().map(|cpu| MilliCpu::from_quantity(cpu).0),
+                memory: uncapped
+                    .memory
+                    .as_ref()
+                    .map(|memory| Bytes::from_quantity(memory).0),
+            };
+            if let Some(record) = vpa.containers.get_mut(name) {
+                record.target = target;
+            } else {
+                let record = ContainerRecord {
+                    target,
+                    ..ContainerRecord::default()
+                };
+                vpa.containers.insert(pool.name(name), record);
+            }
+        }
     }
 
     /// The checkpoints that should be written by now: namespace, VPA, container. None waits longer than `max_age`,

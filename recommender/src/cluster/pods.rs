@@ -5,10 +5,11 @@ use super::{
     Cluster, ModelConfig, Namespace,
     labels::{LabelSet, SetId},
     pool::{Name, Pool},
-    vpas::Vpa,
+    vpas::{Quality, Vpa},
 };
 use crate::{
     aggregate::Aggregate,
+    histogram::Resource,
     instant,
     window::{Accepted, Rejected, Rules, Samples},
 };
@@ -205,6 +206,21 @@ impl Cluster {
         time: DateTime<Utc>,
         now: DateTime<Utc>,
     ) -> Result<(), Rejected> {
+        self.add_sample_and_tell(id, usage, time, now, |_| {})
+    }
+
+    /// The same; tells how what counts compares with what is recommended.
+    ///
+    /// # Errors
+    /// When it does not count.
+    pub fn add_sample_and_tell(
+        &mut self,
+        id: (&str, &str, &str),
+        usage: Usage,
+        time: DateTime<Utc>,
+        now: DateTime<Utc>,
+        tell: impl FnOnce(Quality<'_>),
+    ) -> Result<(), Rejected> {
         let (namespace, pod, container) = id;
         let config = &self.config;
         let content = self.namespaces.get_mut(namespace).ok_or(Rejected::UnknownPod)?;
@@ -240,6 +256,18 @@ impl Cluster {
         if accepted == Accepted::Changed {
             let urgent = matches!(usage, Usage::Oom(_));
             each_vpa(vpas, set, |vpa| vpa.touch(&container.name, now, urgent));
+        }
+        let (resource, amount, oom) = match usage {
+            Usage::Cpu(usage) => (Resource::Cpu, usage.0, false),
+            Usage::Memory(usage) => (Resource::Memory, usage.0, false),
+            Usage::Oom(requested) => {
+                let needed = container.samples.window().map(|window| window.oom_peak);
+                (Resource::Memory, needed.unwrap_or(requested).0, true)
+            }
+        };
+        let vpa = set.vpas.last().and_then(|name| vpas.get(name));
+        if let Some(quality) = vpa.and_then(|vpa| vpa.quality(&container.name, resource, amount, oom)) {
+            tell(quality);
         }
         Ok(())
     }

@@ -4,12 +4,13 @@
 use super::{ModelConfig, labels::SetId, pool::Name};
 use crate::{
     aggregate::{Aggregate, History},
+    histogram::Resource,
     peaks::Peaks,
-    policy::Policies,
+    policy::{PerResource, Policies},
     window::Window,
 };
 use chrono::{DateTime, TimeDelta, Utc};
-use common::selector::Selector;
+use common::{api::vpa::UpdateMode, selector::Selector};
 use std::{
     collections::{BTreeMap, BTreeSet},
     hash::{DefaultHasher, Hash, Hasher},
@@ -24,6 +25,8 @@ pub(crate) struct Vpa {
     pub(crate) containers: BTreeMap<Name, ContainerRecord>,
     /// Something changed since its recommendation was last asked for.
     pub(crate) stale: bool,
+    /// How its recommendations are used, as told with the last one.
+    pub(crate) mode: UpdateMode,
 }
 
 /// What a VPA remembers of a container beside the aggregates.
@@ -34,6 +37,23 @@ pub(crate) struct ContainerRecord {
     /// Windows from before a restart whose pods have not been seen yet.
     pub(crate) pending: BTreeMap<Name, Window>,
     pub(crate) dirty: Option<Dirty>,
+    /// The uncapped target that was last computed.
+    pub(crate) target: PerResource<Option<i64>>,
+}
+
+/// How a sample compares with what was recommended when it came.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Quality<'a> {
+    /// How recommendations are used.
+    pub mode: &'a UpdateMode,
+    /// Of what.
+    pub resource: Resource,
+    /// The container was killed.
+    pub oom: bool,
+    /// What it used, or needs after having been killed: millicores or bytes.
+    pub usage: i64,
+    /// The uncapped target, if there was one.
+    pub recommended: Option<i64>,
 }
 
 /// The history that a VPA began with.
@@ -84,7 +104,34 @@ impl Vpa {
             sets: BTreeSet::new(),
             containers: BTreeMap::new(),
             stale: true,
+            mode: UpdateMode::Recreate,
         }
+    }
+
+    /// How a sample of a container compares with what is recommended; nothing for a container that nothing is
+    /// recommended for.
+    pub(crate) fn quality(
+        &self,
+        container: &str,
+        resource: Resource,
+        usage: i64,
+        oom: bool,
+    ) -> Option<Quality<'_>> {
+        if self.policies.is_off(container) {
+            return None;
+        }
+        let target = self.containers.get(container).map(|record| &record.target);
+        let recommended = target.and_then(|target| match resource {
+            Resource::Cpu => target.cpu,
+            Resource::Memory => target.memory,
+        });
+        Some(Quality {
+            mode: &self.mode,
+            resource,
+            oom,
+            usage,
+            recommended: recommended.filter(|amount| *amount > 0),
+        })
     }
 
     /// Puts its settings for a container in force on one of the container's aggregates.
@@ -115,7 +162,8 @@ impl Vpa {
     /// Drops the records that say nothing.
     pub(crate) fn forget_unused(&mut self) {
         self.containers.retain(|_, record| {
-            record.initial.is_some() || !record.pending.is_empty() || record.dirty.is_some()
+            let recommended = record.target != PerResource::default();
+            record.initial.is_some() || !record.pending.is_empty() || record.dirty.is_some() || recommended
         });
     }
 

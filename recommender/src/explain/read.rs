@@ -25,6 +25,7 @@ use crate::{
     checkpoints,
     feed::{Feed, Shared, page, resolve_targets},
     history::HistoryConfig,
+    metrics::QualityMetrics,
     run::Config,
 };
 
@@ -99,6 +100,7 @@ pub async fn explain(
             },
             config.recommender_name.clone(),
             true,
+            QualityMetrics::default(),
         )),
     };
     let key = (namespace.to_owned(), name.to_owned());

@@ -78,7 +78,9 @@ impl Story {
     fn status(&self) -> Value {
         let view = self.cluster.vpa("shop", "web").unwrap();
         let row = &self.vpas.ours[&self.key];
-        let status = self.config.status().status(row, &view, at(1441));
+        let config = self.config.status();
+        let recommendation = config.recommendation(row, &view.histories(), |_, _| {});
+        let status = config.status(row, &view, &recommendation, at(1441));
         json!(status.recommendation.unwrap().container_recommendations)
     }
 }

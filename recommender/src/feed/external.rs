@@ -150,3 +150,122 @@ fn add(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        feed::{Feed, resolve_targets},
+        metrics::QualityMetrics,
+        run::Config,
+    };
+    use common::{clock::Clock, kube::scale::Scales, kube::watch::Change};
+    use http::{Request, Response, StatusCode};
+    use kube::client::Body;
+    use serde_json::json;
+    use std::sync::{Arc, Mutex};
+
+    /// A client whose server has external metrics for container `app`, and none of one name; notes what was asked.
+    fn client(asked: &Arc<Mutex<Vec<String>>>) -> Client {
+        let asked = Arc::clone(asked);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let path = request.uri().to_string();
+            let code = if path.contains("broken") {
+                StatusCode::INTERNAL_SERVER_ERROR
+            } else {
+                StatusCode::OK
+            };
+            let value = if path.contains("cpu") { "250m" } else { "300Mi" };
+            let item = |container: &str| json!({"metricLabels": {"name": container}, "timestamp": "2026-03-01T12:00:00Z", "value": value});
+            let body = json!({"kind": "ExternalMetricValueList", "items": [item("app"), item("unknown")]});
+            asked.lock().unwrap().push(path);
+            async move {
+                let mut answer = Response::new(Body::from(body.to_string().into_bytes()));
+                *answer.status_mut() = code;
+                Ok::<_, std::convert::Infallible>(answer)
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    async fn feed(client: &Client) -> Shared {
+        let config = Config::from_flags([]).unwrap();
+        let settings = config.settings.clone();
+        let recommender = config.recommender_name.clone();
+        let feed = Shared::new(Feed::new(
+            config.model,
+            settings,
+            recommender,
+            false,
+            QualityMetrics::default(),
+        ));
+        let vpa = json!({
+            "metadata": {"namespace": "shop", "name": "web"},
+            "spec": {"targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}},
+        });
+        feed.lock()
+            .vpa(Change::Applied(serde_json::from_value(vpa).unwrap()));
+        let deployment = json!({
+            "metadata": {"namespace": "shop", "name": "web"},
+            "spec": {"selector": {"matchLabels": {"app": "web"}}},
+        });
+        let deployment: common::kube::watch::SlimSelecting<k8s::Deployment> =
+            serde_json::from_value(deployment).unwrap();
+        feed.lock().controller(Change::Applied(deployment));
+        let pod = json!({
+            "metadata": {"namespace": "shop", "name": "web-0", "labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "app"}]},
+            "status": {"phase": "Running"},
+        });
+        let pod = serde_json::from_value(pod).unwrap();
+        feed.lock().pod(Change::Applied(pod), now());
+        resolve_targets(&feed, &mut Scales::new(client.clone(), Clock::system()), 1).await;
+        feed
+    }
+
+    fn now() -> DateTime<Utc> {
+        "2026-03-01T12:00:30Z".parse().unwrap()
+    }
+
+    fn config(cpu: &str, memory: &str) -> ExternalConfig {
+        ExternalConfig {
+            cpu: Some(cpu.to_owned()),
+            memory: Some(memory.to_owned()),
+            container_label: "name".to_owned(),
+        }
+    }
+
+    #[tokio::test]
+    async fn every_pod_is_asked_for_by_the_selector_of_its_vpa() {
+        let asked = Arc::default();
+        let client = client(&asked);
+        let feed = feed(&client).await;
+        let counts = read(&client, &feed, &config("cpu", "memory"), 1, now())
+            .await
+            .unwrap();
+        assert_eq!((counts.accepted, counts.unknown), (2, 2));
+        let path = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop";
+        assert_eq!(
+            *asked.lock().unwrap(),
+            ["cpu", "memory"].map(|metric| format!("{path}/{metric}?labelSelector=app%3Dweb%2Cpod%3Dweb-0"))
+        );
+        let history = feed.lock().cluster.vpa("shop", "web").unwrap().history("app");
+        assert_eq!((history.samples, history.memory.is_empty()), (1, false));
+    }
+
+    #[tokio::test]
+    async fn a_metric_that_cannot_be_had_is_an_error_and_the_others_count() {
+        let asked = Arc::default();
+        let client = client(&asked);
+        let feed = feed(&client).await;
+        let error = read(&client, &feed, &config("cpu", "broken"), 1, now())
+            .await
+            .unwrap_err();
+        assert!(
+            error.to_string().contains("asking for broken of shop/web-0"),
+            "{error}"
+        );
+        let history = feed.lock().cluster.vpa("shop", "web").unwrap().history("app");
+        assert_eq!((history.samples, history.memory.is_empty()), (1, true));
+    }
+}

@@ -35,7 +35,7 @@ use self::{
 };
 use crate::{
     cluster::{Cluster, ContainerUpdate, ModelConfig, Place, PodUpdate, Usage},
-    metrics::Metrics,
+    metrics::{Metrics, QualityMetrics, ResourceReads},
     oom::{self, Oom, Remembered},
     window::Rejected,
 };
@@ -57,6 +57,8 @@ pub(crate) struct Feed {
     gates: Gates,
     recommender: String,
     memory_saver: bool,
+    quality: QualityMetrics,
+    resource_reads: ResourceReads,
 }
 
 /// How many kills wait for the loop at most.
@@ -82,6 +84,7 @@ impl Feed {
         settings: Settings,
         recommender: String,
         memory_saver: bool,
+        quality: QualityMetrics,
     ) -> Self {
         Self {
             cluster: Cluster::new(model),
@@ -95,6 +98,8 @@ impl Feed {
             gates: settings.gates,
             recommender,
             memory_saver,
+            quality,
+            resource_reads: ResourceReads::default(),
         }
     }
 
@@ -191,6 +196,9 @@ impl Feed {
 
     fn observe_kills(&mut self, pod: &Pod, now: DateTime<Utc>) {
         let key = key(&pod.metadata);
+        for container in pod.managed(&self.gates) {
+            self.resource_reads.count(container.current_resources().1);
+        }
         let after = Remembered::of(pod, &self.gates);
         let before = self.remembered.get(&key);
         let ooms = before.map_or_else(Vec::new, |before| before.kills_in(pod, &self.gates));
@@ -227,7 +235,10 @@ impl Feed {
             memory,
         } = oom;
         let id = (namespace.as_str(), pod.as_str(), container.as_str());
-        if let Err(error) = self.cluster.add_sample(id, Usage::Oom(*memory), *time, now) {
+        let (cluster, quality) = (&mut self.cluster, &self.quality);
+        let told =
+            cluster.add_sample_and_tell(id, Usage::Oom(*memory), *time, now, |seen| quality.observe(seen));
+        if let Err(error) = told {
             tracing::debug!(namespace, pod, container, %error, "an OOM does not count");
         }
     }
@@ -328,11 +339,19 @@ impl Feed {
 
     /// Adds the usage of a container to the model.
     pub(crate) fn add_usage(&mut self, sample: &Sample<'_>, now: DateTime<Utc>, counts: &mut SampleCounts) {
+        let quality = &self.quality;
         let id = (sample.namespace, sample.pod, sample.container);
         let usages = [sample.cpu.map(Usage::Cpu), sample.memory.map(Usage::Memory)];
         for usage in usages.into_iter().flatten() {
-            counts.count(self.cluster.add_sample(id, usage, sample.time, now));
+            let cluster = &mut self.cluster;
+            let told = cluster.add_sample_and_tell(id, usage, sample.time, now, |seen| quality.observe(seen));
+            counts.count(told);
         }
+    }
+
+    /// How often resources were read from where since this was last asked.
+    pub(crate) fn take_resource_reads(&mut self) -> ResourceReads {
+        std::mem::take(&mut self.resource_reads)
     }
 }
 

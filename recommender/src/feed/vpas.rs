@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use common::{
     api::vpa::{
         ConditionType, CrossVersionObjectReference, RecommendedPodResources, UpdateMode,
@@ -12,7 +12,7 @@ use common::{
     time,
 };
 
-use crate::{conditions::Conditions, policy::Policies};
+use crate::{conditions::Conditions, instant, policy::Policies};
 
 /// Namespace and name.
 pub(crate) type Key = (String, String);
@@ -22,7 +22,12 @@ pub(crate) type Key = (String, String);
 pub(crate) struct Vpas {
     pub(crate) ours: BTreeMap<Key, Row>,
     pub(crate) others: std::collections::BTreeSet<Key>,
+    /// The checkpoints have been read: those of a VPA that comes now have not.
+    pub(crate) late: bool,
 }
+
+/// How long a VPA may be without a recommendation before that is worth a word, and how long until the next word.
+const PATIENCE: TimeDelta = TimeDelta::minutes(30);
 
 /// A VPA that this recommender serves.
 #[derive(Debug)]
@@ -41,6 +46,10 @@ pub(crate) struct Row {
     pub(crate) unsupported: Option<String>,
     /// Something besides the model has changed since its status was last computed.
     pub(crate) changed: bool,
+    /// Its checkpoints are still to be read, and must not be overwritten before.
+    pub(crate) unread: bool,
+    /// When it was last said that it has no recommendation.
+    complained: Option<DateTime<Utc>>,
 }
 
 impl Row {
@@ -65,7 +74,23 @@ impl Row {
             selector: Selector::Nothing,
             unsupported: None,
             changed: true,
+            unread: false,
+            complained: None,
         }
+    }
+
+    /// Whether it should be said now that there still is no recommendation.
+    pub(crate) fn lacks_recommendation(&mut self, now: DateTime<Utc>) -> bool {
+        if self.published().is_some() {
+            self.complained = None;
+            return false;
+        }
+        let since = *self.complained.get_or_insert(self.created.unwrap_or(now));
+        let overdue = instant::plus(since, PATIENCE) < now;
+        if overdue {
+            self.complained = Some(now);
+        }
+        overdue
     }
 
     /// What was published and still counts.
@@ -85,7 +110,10 @@ impl Vpas {
         if serves(recommender, &vpa) {
             self.others.remove(&key);
             let mut row = Row::read(vpa);
+            row.unread = self.late;
             if let Some(known) = self.ours.get(&key) {
+                row.unread = known.unread;
+                row.complained = known.complained;
                 row.unsupported.clone_from(&known.unsupported);
                 row.selector.clone_from(&known.selector);
                 let same = known.observed == row.observed
@@ -126,4 +154,61 @@ fn serves(recommender: &str, vpa: &VerticalPodAutoscaler) -> bool {
     let chosen = &vpa.spec.recommenders;
     let named = chosen.iter().any(|choice| choice.name == recommender);
     named || (chosen.is_empty() && recommender == "default")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn vpa(status: serde_json::Value) -> VerticalPodAutoscaler {
+        serde_json::from_value(json!({
+            "metadata": {"namespace": "shop", "name": "web", "creationTimestamp": "2026-03-01T00:00:00Z"},
+            "spec": {},
+            "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn at(minutes: i64) -> DateTime<Utc> {
+        "2026-03-01T00:00:00Z".parse::<DateTime<Utc>>().unwrap() + TimeDelta::minutes(minutes)
+    }
+
+    #[test]
+    fn a_missing_recommendation_is_told_of_every_half_hour() {
+        let mut vpas = Vpas::default();
+        vpas.apply("default", vpa(json!({})));
+        let key = ("shop".to_owned(), "web".to_owned());
+        let mut told = Vec::new();
+        for minute in 1..=100 {
+            // Every change of the object makes a new row.
+            vpas.apply("default", vpa(json!({})));
+            if vpas.ours.get_mut(&key).unwrap().lacks_recommendation(at(minute)) {
+                told.push(minute);
+            }
+        }
+        assert_eq!(told, [31, 62, 93]);
+        let provided = json!({
+            "conditions": [{"type": "RecommendationProvided", "status": "True"}],
+            "recommendation": {"containerRecommendations": [{"containerName": "a", "target": {"cpu": "1"}}]},
+        });
+        vpas.apply("default", vpa(provided));
+        assert!(!vpas.ours.get_mut(&key).unwrap().lacks_recommendation(at(1000)));
+    }
+
+    #[test]
+    fn who_comes_after_the_checkpoints_were_read_has_unread_ones() {
+        let mut vpas = Vpas::default();
+        let key = ("shop".to_owned(), "web".to_owned());
+        vpas.apply("default", vpa(json!({})));
+        assert!(!vpas.ours[&key].unread);
+        vpas.late = true;
+        vpas.apply("default", vpa(json!({})));
+        assert!(!vpas.ours[&key].unread, "it was there before");
+        vpas.remove(&key);
+        vpas.apply("default", vpa(json!({})));
+        assert!(vpas.ours[&key].unread);
+        vpas.apply("default", vpa(json!({})));
+        assert!(vpas.ours[&key].unread, "a change of the object reads nothing");
+    }
 }

@@ -6,7 +6,7 @@ use std::{
     convert::Infallible,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll},
 };
@@ -40,6 +40,8 @@ struct State {
     runtime: Handle,
     /// Watches that stay open, by path.
     watches: Mutex<BTreeMap<String, Sender>>,
+    /// All pods have been sent.
+    listed: AtomicBool,
     turns: AtomicU64,
     statuses: AtomicU64,
     checkpoints: AtomicU64,
@@ -62,6 +64,7 @@ impl Server {
             clock,
             runtime,
             watches: Mutex::default(),
+            listed: AtomicBool::new(false),
             turns: AtomicU64::new(0),
             statuses: AtomicU64::new(0),
             checkpoints: AtomicU64::new(0),
@@ -76,6 +79,11 @@ impl Server {
     /// How often the usage of all pods was read.
     pub(super) fn turns(&self) -> u64 {
         self.0.turns.load(Ordering::Relaxed)
+    }
+
+    /// Whether all pods have been sent.
+    pub(super) fn has_listed(&self) -> bool {
+        self.0.listed.load(Ordering::Relaxed)
     }
 
     pub(super) fn writes(&self) -> Writes {
@@ -197,6 +205,9 @@ impl Server {
             }
             chunks.push("{\"type\":\"BOOKMARK\",\"object\":{\"apiVersion\":\"v1\",\"kind\":\"Any\",\"metadata\":{\"resourceVersion\":\"1000000\",\"annotations\":{\"k8s.io/initial-events-end\":\"true\"}},\"spec\":{}}}\n");
             chunks.flush();
+            if path == "/api/v1/pods" {
+                state.listed.store(true, Ordering::Relaxed);
+            }
         });
         body
     }

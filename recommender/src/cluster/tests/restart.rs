@@ -359,3 +359,30 @@ fn writes_are_spread_over_the_age_and_none_waits_longer() {
     }
     assert_eq!(written, 1000);
 }
+
+/// A VPA that is made anew finds the checkpoint of the old one, which has what the model has anyway.
+#[test]
+fn a_checkpoint_of_what_is_known_anyway_is_no_news() {
+    let mut story = Story::new(config(Quirks::none()));
+    story.pod("p", "app=x", &["a"]);
+    let none = story.checkpoint(0).status;
+    story.cpu("p", 100, 5).unwrap();
+    story.cpu("p", 100, 6).unwrap();
+    let status = |last: Option<DateTime<Utc>>| VerticalPodAutoscalerCheckpointStatus {
+        last_sample_start: last,
+        ..none.clone()
+    };
+    for (last, news) in [
+        (None, true),
+        (Some(at(4)), true),
+        (Some(at(5)), false),
+        (Some(at(60)), false),
+    ] {
+        assert_eq!(
+            story.cluster.is_news(("ns", "v"), "a", &status(last)),
+            news,
+            "{last:?}"
+        );
+        assert!(story.cluster.is_news(("ns", "v"), "other", &status(last)));
+    }
+}

@@ -235,3 +235,69 @@ fn old_peaks_go_though_the_labels_have_changed_since() {
         crate::histogram::Resource::Memory.start(bucket(100 * MIB) + 1)
     );
 }
+
+#[test]
+fn samples_are_compared_with_the_last_uncapped_target() {
+    use crate::{cluster::Quality, histogram::Resource, recommend::Recommended};
+    use common::api::vpa::UpdateMode;
+
+    let mut story = Story::new(config(Quirks::none()));
+    story.pod("p", "app=x", &["a", "off"]);
+    let told = |story: &mut Story, container: &str, usage: Usage, minute: i64| {
+        let mut told = Vec::new();
+        let id = ("ns", "p", container);
+        let counted = story
+            .cluster
+            .add_sample_and_tell(id, usage, at(minute), at(minute), |seen| {
+                let Quality {
+                    mode,
+                    resource,
+                    oom,
+                    usage,
+                    recommended,
+                } = seen;
+                told.push((mode.clone(), resource, oom, usage, recommended));
+            });
+        counted.unwrap();
+        told
+    };
+    let cpu = |milli| Usage::Cpu(MilliCpu(milli));
+    assert_eq!(
+        told(&mut story, "a", cpu(100), 1),
+        [(UpdateMode::Recreate, Resource::Cpu, false, 100, None)]
+    );
+
+    let recommended = Recommended {
+        target: crate::recommend::Amounts::default(),
+        uncapped: crate::recommend::Amounts {
+            cpu: Some("250m".parse().unwrap()),
+            memory: None,
+        },
+        ..Recommended::default()
+    };
+    let recommendation = crate::recommend::Recommendation::from([("a".into(), recommended)]);
+    story
+        .cluster
+        .note_recommendation(("ns", "v"), &UpdateMode::Off, &recommendation);
+    assert_eq!(
+        told(&mut story, "a", cpu(300), 2),
+        [(UpdateMode::Off, Resource::Cpu, false, 300, Some(250))]
+    );
+    let (requested, needed) = (Bytes(100 * MIB), 200 * MIB);
+    assert_eq!(
+        told(&mut story, "a", Usage::Oom(requested), 3),
+        [(UpdateMode::Off, Resource::Memory, true, needed, None)]
+    );
+
+    // What is not recommended any more is not compared with, and who is off is not compared at all.
+    let off = policies(&json!([{"containerName": "off", "mode": "Off"}]));
+    story.vpa("v", "app=x", off);
+    story
+        .cluster
+        .note_recommendation(("ns", "v"), &UpdateMode::Off, &Default::default());
+    assert_eq!(
+        told(&mut story, "a", cpu(300), 4),
+        [(UpdateMode::Off, Resource::Cpu, false, 300, None)]
+    );
+    assert_eq!(told(&mut story, "off", cpu(300), 4), []);
+}
