@@ -3,12 +3,14 @@
 
 mod place;
 mod run;
+mod running;
 mod scenarios;
 mod webhook;
 mod world;
 
-pub use place::{On, Places, Stage};
+pub use place::{On, Places, Stage, StageFor};
 pub use run::{Args, Outcome, Report, run_all};
+pub use running::Running;
 pub use scenarios::{all, install_crds};
 pub use world::{Answer, Look, World, in_short, is_ready};
 
@@ -39,6 +41,10 @@ pub enum Need {
     NoControllers,
     /// An API server that reaches webhooks on this machine's loopback.
     LocalWebhooks,
+    /// Faults on demand. The scenario has its API server for itself, so that nobody else suffers them.
+    Faults,
+    /// Time that the scenario moves as it likes. It has its place for itself, so that nobody else is hurried.
+    VirtualTime,
 }
 
 impl Need {
@@ -50,6 +56,8 @@ impl Need {
             Self::Node => "there is no node",
             Self::NoControllers => "controllers run there",
             Self::LocalWebhooks => "its API server does not reach this machine",
+            Self::Faults => "nothing fails there on demand",
+            Self::VirtualTime => "its time is the machine's",
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The places scenarios run on: the sandbox in this process, a real cluster started for them, or one that is there.
 
-use std::{collections::BTreeSet, fmt, path::PathBuf};
+use std::{fmt, ops::Deref, path::PathBuf};
 
 use anyhow::{Context as _, Result};
 use chrono::DateTime;
@@ -13,8 +13,8 @@ use super::{Need, Scenario, World};
 use crate::{
     cluster::{self, Cluster, Level, Progress},
     sandbox::{
-        self, Sandbox,
-        world::{self, WorldOptions},
+        self, Faults, Sandbox,
+        world::{self, WorldOptions, load::Loads},
     },
 };
 
@@ -39,69 +39,66 @@ impl fmt::Display for On {
     }
 }
 
-/// One API server and what is behind it.
-pub struct Stage {
-    /// Reaches it, with all rights.
-    pub client: Client,
-    /// The file by which a process reaches it.
-    pub kubeconfig: PathBuf,
-    /// The image of test workloads there.
-    pub image: String,
-    /// The time there, where it is virtual.
-    pub time: Option<VirtualClock>,
-    offers: BTreeSet<Need>,
-    running: Running,
+/// What is behind an API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Behind {
+    /// Controllers, a scheduler and a node.
+    Nodes,
+    /// Nothing that would touch a scenario's objects.
+    Nothing,
 }
 
-/// What must be stopped when the scenarios are done.
-enum Running {
-    Sandbox {
-        _server: Sandbox,
-        _world: Option<world::World>,
-        _folder: TempDir,
-    },
-    Cluster(Box<Cluster>),
-    Elsewhere,
+impl Behind {
+    fn needed_by(needs: &[Need]) -> Self {
+        if needs.contains(&Need::NoControllers) {
+            Self::Nothing
+        } else {
+            Self::Nodes
+        }
+    }
+}
+
+impl On {
+    fn offers(self, need: Need, behind: Behind) -> bool {
+        match need {
+            Need::ApiServer => true,
+            Need::Node => behind == Behind::Nodes,
+            Need::NoControllers => behind == Behind::Nothing && self != Self::Kubeconfig,
+            Need::LocalWebhooks => self != Self::Kubeconfig,
+            Need::Faults | Need::VirtualTime => self == Self::Sandbox,
+        }
+    }
+
+    /// What a scenario needs that is not to be had here.
+    fn lacks(self, needs: &[Need]) -> Option<Need> {
+        let behind = Behind::needed_by(needs);
+        needs.iter().copied().find(|need| !self.offers(*need, behind))
+    }
 }
 
 /// The stages of one place: mostly one with nodes, and one with an API server alone for scenarios that want no
-/// controller to touch their objects.
+/// controller to touch their objects. Scenarios that break things or move time get one for themselves.
 pub struct Places {
     on: On,
-    stages: Vec<Stage>,
+    stages: Vec<(Behind, Stage)>,
 }
 
 impl Places {
-    /// Starts what these scenarios need.
+    /// Starts what these scenarios share.
     ///
     /// # Errors
     /// When something does not start, with what to do about it.
     pub async fn prepare(on: On, scenarios: &[Scenario]) -> Result<Self> {
-        let bare = scenarios
-            .iter()
-            .any(|scenario| scenario.needs.contains(&Need::NoControllers));
-        let full = scenarios
-            .iter()
-            .any(|scenario| !scenario.needs.contains(&Need::NoControllers));
         let mut stages = Vec::new();
-        match on {
-            On::Sandbox => {
-                if full {
-                    stages.push(Stage::start(on).await?);
-                }
-                if bare {
-                    stages.push(Stage::sandbox(false).await?);
-                }
+        for behind in [Behind::Nodes, Behind::Nothing] {
+            let shared = |scenario: &Scenario| {
+                on.lacks(scenario.needs).is_none()
+                    && Behind::needed_by(scenario.needs) == behind
+                    && !is_alone(scenario.needs)
+            };
+            if scenarios.iter().any(shared) {
+                stages.push((behind, Stage::open(on, behind).await?));
             }
-            On::Cluster => {
-                if full {
-                    stages.push(Stage::start(on).await?);
-                }
-                if bare {
-                    stages.push(Stage::cluster(Level::Api).await?);
-                }
-            }
-            On::Kubeconfig => stages.push(Stage::start(on).await?),
         }
         Ok(Self { on, stages })
     }
@@ -112,21 +109,25 @@ impl Places {
         self.on
     }
 
-    /// The stage that has all of `needs`, or the first need that none has.
+    /// What a scenario needs that is not to be had here.
+    #[must_use]
+    pub fn lacks(&self, needs: &[Need]) -> Option<Need> {
+        self.on.lacks(needs)
+    }
+
+    /// The stage for a scenario with these needs, none of which is lacking here.
     ///
     /// # Errors
-    /// The need that cannot be met here.
-    pub fn stage_for(&self, needs: &[Need]) -> Result<&Stage, Need> {
-        let complete = self
-            .stages
-            .iter()
-            .find(|stage| needs.iter().all(|need| stage.offers.contains(need)));
-        let missing = || {
-            needs
-                .iter()
-                .find(|need| self.stages.iter().all(|stage| !stage.offers.contains(need)))
-        };
-        complete.ok_or_else(|| missing().or(needs.first()).copied().unwrap_or(Need::ApiServer))
+    /// When a stage of its own does not start, or the shared one was not prepared.
+    pub async fn stage_for(&self, needs: &[Need]) -> Result<StageFor<'_>> {
+        let behind = Behind::needed_by(needs);
+        if is_alone(needs) {
+            return Ok(StageFor::Own(Box::new(Stage::open(self.on, behind).await?)));
+        }
+        let shared = self.stages.iter().find(|(what, _)| *what == behind);
+        shared
+            .map(|(_, stage)| StageFor::Shared(stage))
+            .context("no stage was prepared for this scenario")
     }
 
     /// Stops what was started.
@@ -134,11 +135,61 @@ impl Places {
     /// # Errors
     /// When a cluster does not stop.
     pub async fn stop(self) -> Result<()> {
-        for stage in self.stages {
+        for (_, stage) in self.stages {
             stage.stop().await?;
         }
         Ok(())
     }
+}
+
+/// Whether no other scenario can bear to be beside this one.
+fn is_alone(needs: &[Need]) -> bool {
+    needs
+        .iter()
+        .any(|need| matches!(need, Need::Faults | Need::VirtualTime))
+}
+
+/// The stage that a scenario runs on.
+pub enum StageFor<'p> {
+    /// Others run on it too.
+    Shared(&'p Stage),
+    /// It goes when the scenario is done.
+    Own(Box<Stage>),
+}
+
+impl Deref for StageFor<'_> {
+    type Target = Stage;
+
+    fn deref(&self) -> &Stage {
+        match self {
+            Self::Shared(stage) => stage,
+            Self::Own(stage) => stage,
+        }
+    }
+}
+
+/// One API server and what is behind it.
+pub struct Stage {
+    /// Reaches it, with all rights.
+    pub client: Client,
+    /// The file by which a process reaches it.
+    pub kubeconfig: PathBuf,
+    /// The image of test workloads there.
+    pub image: String,
+    /// The time there, where it is virtual.
+    pub time: Option<VirtualClock>,
+    running: Running,
+}
+
+/// What must be stopped when the scenarios are done.
+enum Running {
+    Sandbox {
+        server: Sandbox,
+        world: Option<world::World>,
+        _folder: TempDir,
+    },
+    Cluster(Box<Cluster>),
+    Elsewhere,
 }
 
 impl Stage {
@@ -147,11 +198,7 @@ impl Stage {
     /// # Errors
     /// When something does not start, with what to do about it.
     pub async fn start(on: On) -> Result<Self> {
-        match on {
-            On::Sandbox => Self::sandbox(true).await,
-            On::Cluster => Self::cluster(Level::Node).await,
-            On::Kubeconfig => Self::elsewhere().await,
-        }
+        Self::open(on, Behind::Nodes).await
     }
 
     /// A namespace on it.
@@ -159,14 +206,23 @@ impl Stage {
     /// # Errors
     /// When it cannot be made.
     pub async fn world(&self, name: &str) -> Result<World> {
-        World::create(
-            self.client.clone(),
-            self.kubeconfig.clone(),
-            name,
-            self.image.clone(),
-            self.time.clone(),
-        )
-        .await
+        World::create(self, name).await
+    }
+
+    /// Faults on demand, on the sandbox.
+    pub(super) fn faults(&self) -> Option<&Faults> {
+        match &self.running {
+            Running::Sandbox { server, .. } => Some(server.faults()),
+            Running::Cluster(_) | Running::Elsewhere => None,
+        }
+    }
+
+    /// What containers use, on the sandbox.
+    pub(super) fn loads(&self) -> Option<&Loads> {
+        match &self.running {
+            Running::Sandbox { world, .. } => world.as_ref().map(world::World::load),
+            Running::Cluster(_) | Running::Elsewhere => None,
+        }
     }
 
     /// Stops what was started.
@@ -180,7 +236,15 @@ impl Stage {
         }
     }
 
-    async fn sandbox(controllers: bool) -> Result<Self> {
+    async fn open(on: On, behind: Behind) -> Result<Self> {
+        match on {
+            On::Sandbox => Self::sandbox(behind).await,
+            On::Cluster => Self::cluster(behind).await,
+            On::Kubeconfig => Self::elsewhere().await,
+        }
+    }
+
+    async fn sandbox(behind: Behind) -> Result<Self> {
         let start = DateTime::from_timestamp(1_772_323_200, 0).context("a time in 2026")?;
         let time = VirtualClock::starting_at(start);
         let server = Sandbox::start(sandbox::Options {
@@ -188,15 +252,9 @@ impl Stage {
             ..sandbox::Options::default()
         })
         .await?;
-        let world = if controllers {
-            Some(world::World::start(&server, WorldOptions::default()).await?)
-        } else {
-            None
-        };
-        let offers = if controllers {
-            BTreeSet::from([Need::ApiServer, Need::LocalWebhooks, Need::Node])
-        } else {
-            BTreeSet::from([Need::ApiServer, Need::LocalWebhooks, Need::NoControllers])
+        let world = match behind {
+            Behind::Nodes => Some(world::World::start(&server, WorldOptions::default()).await?),
+            Behind::Nothing => None,
         };
         let folder = tempfile::tempdir()?;
         let kubeconfig = folder.path().join("kubeconfig");
@@ -206,32 +264,29 @@ impl Stage {
             kubeconfig,
             image: "workload".to_owned(),
             time: Some(time),
-            offers,
             running: Running::Sandbox {
-                _server: server,
-                _world: world,
+                server,
+                world,
                 _folder: folder,
             },
         })
     }
 
-    async fn cluster(level: Level) -> Result<Self> {
+    async fn cluster(behind: Behind) -> Result<Self> {
+        let level = match behind {
+            Behind::Nodes => Level::Node,
+            Behind::Nothing => Level::Api,
+        };
         let options = cluster::Options {
             progress: Progress::Lines,
             ..cluster::Options::new(level)
         };
         let cluster = Cluster::start(options).await?;
-        let behind = if level == Level::Api {
-            Need::NoControllers
-        } else {
-            Need::Node
-        };
         Ok(Self {
             client: cluster.client().await?,
             kubeconfig: cluster.kubeconfig(),
             image: cluster::workload_image(),
             time: None,
-            offers: BTreeSet::from([Need::ApiServer, Need::LocalWebhooks, behind]),
             running: Running::Cluster(Box::new(cluster)),
         })
     }
@@ -252,8 +307,37 @@ impl Stage {
             kubeconfig,
             image: cluster::workload_image(),
             time: None,
-            offers: BTreeSet::from([Need::ApiServer, Need::Node]),
             running: Running::Elsewhere,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_place_says_what_it_lacks() {
+        let table: [(&[Need], [Option<Need>; 3]); 6] = [
+            (&[], [None, None, None]),
+            (&[Need::Node], [None, None, None]),
+            (
+                &[Need::Node, Need::LocalWebhooks],
+                [None, None, Some(Need::LocalWebhooks)],
+            ),
+            (&[Need::NoControllers], [None, None, Some(Need::NoControllers)]),
+            (
+                &[Need::Node, Need::Faults],
+                [None, Some(Need::Faults), Some(Need::Faults)],
+            ),
+            (
+                &[Need::NoControllers, Need::VirtualTime],
+                [None, Some(Need::VirtualTime), Some(Need::NoControllers)],
+            ),
+        ];
+        for (needs, expected) in table {
+            let lacking = [On::Sandbox, On::Cluster, On::Kubeconfig].map(|on| on.lacks(needs));
+            assert_eq!(lacking, expected, "{needs:?}");
+        }
     }
 }

@@ -105,11 +105,11 @@ pub async fn run_all(places: &Places, scenarios: &[Scenario], jobs: usize) -> Re
 }
 
 async fn run_one(places: &Places, scenario: &Scenario) -> Outcome {
-    let stage = match places.stage_for(scenario.needs) {
-        Ok(stage) => stage,
-        Err(missing) => return Outcome::Skipped(missing.missing()),
-    };
+    if let Some(need) = places.lacks(scenario.needs) {
+        return Outcome::Skipped(need.missing());
+    }
     let attempt = async {
+        let stage = places.stage_for(scenario.needs).await?;
         let world = stage.world(scenario.name).await?;
         let result = (scenario.run)(&world).await;
         let removed = world.remove().await.context("removing the namespace");

@@ -12,11 +12,17 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, Resource, ResourceExt as _,
-    api::{DeleteParams, PostParams},
+    api::{DeleteParams, ListParams, PostParams},
     client::Body,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
+
+use super::Stage;
+use crate::sandbox::{
+    Faults,
+    world::load::{ContainerLoad, Loads},
+};
 
 /// How often a condition is looked at where time is the machine's.
 const POLL: Duration = Duration::from_millis(100);
@@ -34,6 +40,8 @@ pub struct World {
     /// The image of test workloads.
     pub image: String,
     time: Option<VirtualClock>,
+    faults: Option<Faults>,
+    loads: Option<Loads>,
 }
 
 /// What a look at a condition gave.
@@ -70,18 +78,12 @@ impl Answer {
 }
 
 impl World {
-    /// A world in a new namespace. With a virtual clock, waiting moves it.
+    /// A world in a new namespace. Where time is virtual, waiting moves it.
     ///
     /// # Errors
     /// When the namespace cannot be made.
-    pub async fn create(
-        client: Client,
-        kubeconfig: PathBuf,
-        name: &str,
-        image: String,
-        time: Option<VirtualClock>,
-    ) -> Result<Self> {
-        let namespaces: Api<Namespace> = Api::all(client.clone());
+    pub(super) async fn create(stage: &Stage, name: &str) -> Result<Self> {
+        let namespaces: Api<Namespace> = Api::all(stage.client.clone());
         let namespace: Namespace = serde_json::from_value(json!({
             "metadata": {"generateName": format!("e2e-{name}-"), "labels": {"outrigger.dev/e2e": name}}
         }))?;
@@ -90,11 +92,13 @@ impl World {
             .await
             .context("creating a namespace")?;
         let world = Self {
-            client,
-            kubeconfig,
+            client: stage.client.clone(),
+            kubeconfig: stage.kubeconfig.clone(),
             namespace: made.name_any(),
-            image,
-            time,
+            image: stage.image.clone(),
+            time: stage.time.clone(),
+            faults: stage.faults().cloned(),
+            loads: stage.loads().cloned(),
         };
         // Bare pods are refused until the controller-manager has made it; where none runs, we do.
         world.default_service_account().await?;
@@ -105,6 +109,70 @@ impl World {
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.time.as_ref().map_or_else(Clock::system, VirtualClock::clock)
+    }
+
+    /// Lets time pass as fast as everybody in it can do their work.
+    ///
+    /// # Errors
+    /// Where time is the machine's: scenarios that call this name [`Need::VirtualTime`](super::Need::VirtualTime).
+    pub async fn pass(&self, span: Duration) -> Result<()> {
+        self.time()?.advance(span).await;
+        Ok(())
+    }
+
+    /// The clock, to be moved.
+    ///
+    /// # Errors
+    /// As with [`World::pass`].
+    pub fn time(&self) -> Result<&VirtualClock> {
+        self.time
+            .as_ref()
+            .context("time is the machine's here; name Need::VirtualTime")
+    }
+
+    /// Faults on demand.
+    ///
+    /// # Errors
+    /// Where nothing fails on demand: scenarios that call this name [`Need::Faults`](super::Need::Faults).
+    pub fn faults(&self) -> Result<&Faults> {
+        self.faults
+            .as_ref()
+            .context("nothing fails on demand here; name Need::Faults")
+    }
+
+    /// Says what one container of a workload (a Deployment, or a pod that stands alone) uses from now on: CPU as `20m`,
+    /// memory as `32Mi`. On a real node the running containers are told, through the port that their `--listen` names;
+    /// those that start later use what their arguments say.
+    ///
+    /// # Errors
+    /// When a container cannot be told.
+    pub async fn usage(&self, workload: &str, container: &str, cpu: &str, memory: &str) -> Result<()> {
+        if let Some(loads) = &self.loads {
+            let load = ContainerLoad::parse(cpu, memory)?;
+            loads.set(&self.namespace, workload, container, load);
+            return Ok(());
+        }
+        let pods = self.api::<Pod>().list(&ListParams::default()).await?.items;
+        let of_workload = |pod: &&Pod| {
+            let name = pod.name_any();
+            name.strip_prefix(workload)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+        };
+        for pod in pods.iter().filter(of_workload) {
+            let name = pod.name_any();
+            let port = listens_on(pod, container)
+                .with_context(|| format!("{container} of {name} cannot be told: it has no --listen :PORT"))?;
+            let path = format!(
+                "{}?cpu={cpu}&memory={memory}",
+                self.pod_path(&format!("{name}:{port}"), "proxy/load")
+            );
+            let request = Request::post(&path).body(Vec::new())?;
+            self.client
+                .request_text(request)
+                .await
+                .with_context(|| format!("telling {container} of {name} to use {cpu} and {memory}"))?;
+        }
+        Ok(())
     }
 
     /// Removes what the scenario made.
@@ -249,6 +317,19 @@ impl World {
             Err(error) => Err(error).context("creating the default service account"),
         }
     }
+}
+
+/// The port of a container of the workload image that takes orders.
+fn listens_on(pod: &Pod, container: &str) -> Option<String> {
+    let spec = pod.spec.as_ref()?;
+    let mut containers = spec
+        .containers
+        .iter()
+        .chain(spec.init_containers.iter().flatten());
+    let container = containers.find(|one| one.name == container)?;
+    let mut args = container.args.iter().flatten();
+    args.find(|arg| *arg == "--listen")?;
+    Some(args.next()?.strip_prefix(':')?.to_owned())
 }
 
 /// Whether a pod's Ready condition is true.

@@ -211,6 +211,14 @@ impl Faults {
             .collect()
     }
 
+    /// How often a rule has struck; never, if it was taken away.
+    #[must_use]
+    pub fn struck(&self, id: u64) -> u64 {
+        let rules = self.lock();
+        let rule = rules.list.iter().find(|rule| rule.id == id);
+        rule.map_or(0, |rule| rule.struck)
+    }
+
     /// The effects on one request.
     #[must_use]
     pub fn strike(&self, request: &Request<'_>) -> Vec<Effect> {
@@ -322,6 +330,14 @@ mod tests {
         assert_eq!(faults.strike(&PATCH), std::slice::from_ref(&error));
         assert_eq!(faults.strike(&PATCH), std::slice::from_ref(&error));
         assert_eq!(faults.strike(&PATCH), []);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn latency_is_as_long_as_asked() {
+        let begun = tokio::time::Instant::now();
+        let late = Effect::Latency { milliseconds: 250 }.suffer().await;
+        assert!(late.is_none());
+        assert_eq!(begun.elapsed(), Duration::from_millis(250));
     }
 
     #[test]

@@ -70,10 +70,18 @@ pub(super) fn stream(
     let (lines, mut body) = mpsc::channel::<Bytes>(64);
     let api = api.clone();
     tokio::spawn(async move {
-        let timeout = request.timeout;
+        let timeout = tokio::time::sleep(request.timeout);
+        let watch = async {
+            let stalled = tokio::select! {
+                stalled = run(&api, &request, &lines) => stalled,
+                () = timeout => false,
+            };
+            if stalled {
+                std::future::pending::<()>().await;
+            }
+        };
         tokio::select! {
-            () = run(&api, request, &lines) => {}
-            () = tokio::time::sleep(timeout) => {}
+            () = watch => {}
             () = stop.cancelled() => {}
             () = lines.closed() => {}
         }
@@ -96,16 +104,23 @@ pub(super) fn too_large(wanted: u64, now: u64) -> ApiError {
         .retry_after(1)
 }
 
-/// Ends quietly when the client has gone, the fault says so, or the resource is no longer served.
-async fn run(api: &Arc<Api>, request: WatchRequest, lines: &mpsc::Sender<Bytes>) {
+/// Ends quietly when the client has gone, a fault says so, or the resource is no longer served; true if the connection
+/// is to stay open all the same.
+async fn run(api: &Arc<Api>, request: &WatchRequest, lines: &mpsc::Sender<Bytes>) -> bool {
     let mut sink = Sink {
-        request: &request,
+        request,
         lines,
         sent: 0,
+        stalled: false,
     };
-    let Some(after) = sink.initial(api).await else {
-        return;
-    };
+    if let Some(after) = sink.initial(api).await {
+        follow(api, after, &mut sink).await;
+    }
+    sink.stalled
+}
+
+async fn follow(api: &Arc<Api>, after: u64, sink: &mut Sink<'_>) {
+    let request = sink.request;
     let mut watch = api.store().watch(&request.kind.storage, after);
     let mut bookmarks = tokio::time::interval(request.bookmark_every);
     bookmarks.reset();
@@ -168,6 +183,7 @@ struct Sink<'a> {
     request: &'a WatchRequest,
     lines: &'a mpsc::Sender<Bytes>,
     sent: u64,
+    stalled: bool,
 }
 
 impl Sink<'_> {
@@ -251,12 +267,13 @@ impl Sink<'_> {
     }
 
     /// Ends, stalls or fails the watch when its fault is due.
-    async fn suffer(&self) -> Option<()> {
+    async fn suffer(&mut self) -> Option<()> {
         for effect in &self.request.effects {
             match effect {
                 Effect::DropWatch { after_events } if self.sent >= *after_events => return None,
                 Effect::StallWatch { after_events } if self.sent >= *after_events => {
-                    std::future::pending::<()>().await;
+                    self.stalled = true;
+                    return None;
                 }
                 Effect::ExpireWatch { after_events } if self.sent >= *after_events => {
                     self.error(&ApiError::expired(

@@ -74,6 +74,16 @@ async fn requests_fail_as_asked_and_then_work_again() {
         .faults()
         .add(Fault::new(Effect::Latency { milliseconds: 1 }).verbs(&["get"]));
     pods.get("p").await.unwrap();
+    let expired = Effect::Error {
+        code: 410,
+        retry_after_seconds: None,
+    };
+    sandbox
+        .faults()
+        .add(Fault::new(expired).verbs(&["list"]).on(&["pods"]).times(1));
+    let everything = ListParams::default();
+    assert_eq!(refusal(pods.list(&everything).await).0, 410);
+    pods.list(&everything).await.unwrap();
 }
 
 #[tokio::test]
@@ -98,7 +108,8 @@ async fn watches_drop_expire_and_stall() {
     };
     assert_eq!((error.code, error.reason.as_str()), (410, "Expired"));
     sandbox.faults().add(once(Effect::StallWatch { after_events: 3 }));
-    let mut stalled = watch().await;
+    let brief = WatchParams::default().timeout(1);
+    let mut stalled = api.watch(&brief, "0").await.unwrap().boxed();
     for _ in 0..3 {
         stalled.next().await.unwrap().unwrap();
     }
@@ -107,9 +118,11 @@ async fn watches_drop_expire_and_stall() {
     for _ in 0..4 {
         live.next().await.unwrap().unwrap();
     }
+    let healthy: Vec<_> = api.watch(&brief, "0").await.unwrap().try_collect().await.unwrap();
+    assert_eq!(healthy.len(), 4, "the server has ended this one");
     assert!(
         futures::poll!(stalled.next()).is_pending(),
-        "what the other watch got, this one did not"
+        "what the others got, this one did not, nor did it end"
     );
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chrono::TimeDelta;
 use hack::sandbox::{
     Effect, Fault,
     world::{
@@ -136,6 +137,38 @@ async fn a_load_that_is_not_understood_is_said() {
         usage(&stage.metrics("pods").await[0], "app").0,
         0.005,
         "the default",
+    );
+}
+
+#[tokio::test]
+async fn life_goes_on_when_the_clock_jumps() {
+    let stage = Stage::new().await;
+    stage.create("deployments.apps", shop(10)).await;
+    stage.pass(60).await;
+    for hours in [24, -48] {
+        stage.time.jump(stage.now() + TimeDelta::hours(hours));
+        stage.pass(60).await;
+        let metrics = stage.metrics("pods").await;
+        assert_eq!(metrics.len(), if hours > 0 { 10 } else { 0 }, "{hours}");
+    }
+    assert_eq!(stage.now().to_rfc3339(), "2026-02-28T12:03:00+00:00");
+    stage
+        .create(
+            "deployments.apps",
+            workload(
+                "late",
+                1,
+                &json!({}),
+                &json!({"containers": [sized("app", "100m", "100Mi")]}),
+            ),
+        )
+        .await;
+    stage.pass(60).await;
+    assert_eq!(stage.ready_pods(), 11);
+    assert_eq!(
+        stage.metrics("pods").await[0]["timestamp"],
+        "2026-02-28T12:04:00Z",
+        "who has started in the future is not measured yet, who starts now is"
     );
 }
 

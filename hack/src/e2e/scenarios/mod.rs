@@ -4,9 +4,12 @@
 mod admission;
 mod crds;
 mod eviction;
+mod faults;
 mod metrics;
 mod recommender;
 mod resize;
+mod time;
+mod usage;
 mod webhook;
 mod workload;
 
@@ -26,6 +29,9 @@ pub fn all() -> Vec<Scenario> {
         metrics::all(),
         recommender::all(),
         webhook::all(),
+        usage::all(),
+        faults::all(),
+        time::all(),
         admission::all(),
     ]
     .concat()
@@ -46,12 +52,12 @@ fn pod_spec(world: &World) -> Value {
         "initContainers": [
             {"name": "setup", "image": world.image, "args": ["exit", "0"],
              "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}}},
-            {"name": "proxy", "image": world.image, "args": ["load", "--cpu", "2m", "--memory", "4Mi", "--listen", ""],
+            {"name": "proxy", "image": world.image, "args": ["load", "--cpu", "2m", "--memory", "4Mi", "--listen", ":8081"],
              "restartPolicy": "Always",
              "resources": {"requests": {"cpu": "5m", "memory": "16Mi"}, "limits": {"cpu": "100m", "memory": "64Mi"}}},
         ],
         "containers": [
-            {"name": "app", "image": world.image, "args": ["load", "--cpu", "5m", "--memory", "8Mi", "--listen", ""],
+            {"name": "app", "image": world.image, "args": ["load", "--cpu", "5m", "--memory", "8Mi", "--listen", ":8080"],
              "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"cpu": "200m", "memory": "64Mi"}}},
         ],
     })
