@@ -100,6 +100,12 @@ impl Selector {
         }
     }
 
+    /// Whether it asks for nothing, so that all labels are meant.
+    #[must_use]
+    pub fn is_everything(&self) -> bool {
+        matches!(self, Self::All(requirements) if requirements.is_empty())
+    }
+
     /// The labels that must be there with exactly one value: what an index can look for.
     pub fn exact_labels(&self) -> impl Iterator<Item = (&str, &str)> {
         let requirements = match self {

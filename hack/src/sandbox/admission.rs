@@ -16,7 +16,7 @@ use super::{
     error::{ApiError, Result},
     faults::{Effect, Request},
     registry::Kind,
-    selector::Labels,
+    selector::{of_object, selects},
     store::Key,
     tree::{items, object, text},
 };
@@ -263,20 +263,20 @@ impl Review<'_> {
     }
 
     fn selects(&self, hook: &Value, value: &Value) -> bool {
-        let selector = Labels::from_object(&hook["objectSelector"]);
-        let object = selector.is_empty()
-            || (value.is_object() && selector.matches_value(value))
-            || self.old.is_some_and(|old| selector.matches_value(old));
-        let selector = Labels::from_object(&hook["namespaceSelector"]);
+        let selector = of_object(&hook["objectSelector"]);
+        let object = selector.is_everything()
+            || (value.is_object() && selects(&selector, value))
+            || self.old.is_some_and(|old| selects(&selector, old));
+        let selector = of_object(&hook["namespaceSelector"]);
         let some = if value.is_object() {
             value
         } else {
             self.old.unwrap_or(value)
         };
-        let namespace = if selector.is_empty() {
+        let namespace = if selector.is_everything() {
             true
         } else if self.kind.storage == "namespaces" {
-            selector.matches_value(some)
+            selects(&selector, some)
         } else if self.kind.namespaced {
             let key = Key::new("", text(some, "/metadata/namespace"));
             let namespace = self.api.store.get("namespaces", &key);

@@ -7,7 +7,7 @@ use super::{
     error::Cause,
     pod, quantity,
     registry::Kind,
-    selector::Labels,
+    selector::{of_object, selects},
     tree::{self, default, items, items_mut, object},
 };
 
@@ -88,20 +88,20 @@ pub(super) fn apply(kind: &Kind, value: &mut Value) {
 /// What a real server would refuse in these kinds.
 #[must_use]
 pub(super) fn validate(kind: &Kind, value: &Value) -> Vec<Cause> {
-    let selects = matches!(
+    let has_selector = matches!(
         kind.storage.as_str(),
         "deployments.apps" | "replicasets.apps" | "statefulsets.apps" | "daemonsets.apps"
     );
     let mut causes = Vec::new();
-    if selects {
-        let selector = Labels::from_object(&value["spec"]["selector"]);
-        if selector.is_empty() {
+    if has_selector {
+        let selector = of_object(&value["spec"]["selector"]);
+        if selector.is_everything() {
             causes.push(Cause::invalid(
                 "spec.selector",
                 &json!({}),
                 "empty selector is invalid for deployment",
             ));
-        } else if !selector.matches_value(&value["spec"]["template"]) {
+        } else if !selects(&selector, &value["spec"]["template"]) {
             let field = "spec.template.metadata.labels";
             let labels = &value["spec"]["template"]["metadata"]["labels"];
             causes.push(Cause::invalid(
@@ -111,7 +111,7 @@ pub(super) fn validate(kind: &Kind, value: &Value) -> Vec<Cause> {
             ));
         }
     }
-    if selects || kind.storage == "jobs.batch" {
+    if has_selector || kind.storage == "jobs.batch" {
         causes.extend(pod::validate(
             &value["spec"]["template"]["spec"],
             "spec.template.spec",

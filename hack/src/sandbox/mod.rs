@@ -57,7 +57,7 @@ pub use self::{
     faults::{Effect, Fault, Faults},
     patch::Patch,
     registry::{Form, Kind, Registry},
-    selector::{Labels, Selector},
+    selector::Selector,
     store::{Change, Event, Expect, Expired, Key, Object, Page, Place, Range, Store, Watch},
 };
 

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
+use common::selector::Selector as Labels;
 use serde_json::{Value, json};
 
 use super::{
     api::{Api, Part, Write},
     error::{ApiError, Cause, Result},
     registry::{Form, Kind},
+    selector,
     store::{Key, Object},
-    tree::{items, object, text},
+    tree::{object, text},
 };
 
 impl Api {
@@ -94,20 +96,12 @@ fn scale_of(kind: &Kind, object: &Arc<Object>) -> Value {
 
 /// A selector object in the form of a query; replication controllers have a plain map.
 fn selector_text(selector: &Value) -> String {
-    let labels = selector
-        .get("matchLabels")
-        .or_else(|| selector.get("matchExpressions").is_none().then_some(selector));
-    let labels = labels.and_then(Value::as_object).into_iter().flatten();
-    let labels = labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()));
-    let expressions = items(selector, "/matchExpressions").map(|expression| {
-        let key = text(expression, "/key");
-        let values: Vec<_> = items(expression, "/values").filter_map(Value::as_str).collect();
-        match text(expression, "/operator") {
-            "In" => format!("{key} in ({})", values.join(",")),
-            "NotIn" => format!("{key} notin ({})", values.join(",")),
-            "DoesNotExist" => format!("!{key}"),
-            _ => key.to_owned(),
-        }
-    });
-    labels.chain(expressions).collect::<Vec<_>>().join(",")
+    let is_object = ["matchLabels", "matchExpressions"]
+        .iter()
+        .any(|field| selector.get(field).is_some());
+    if is_object {
+        return selector::of_object(selector).to_string();
+    }
+    let labels = selector.as_object().into_iter().flatten();
+    Labels::labels(labels.map(|(key, value)| (key, value.as_str().unwrap_or_default()))).to_string()
 }

@@ -23,7 +23,7 @@ use super::{
     faults::{Effect, Fault, Request, lucky},
     patch::Patch,
     registry::{Form, Kind},
-    selector::Selector,
+    selector::{Selector, selects},
     store::Range,
     tree::text,
     view::{self, View},
@@ -412,7 +412,7 @@ impl Server {
             namespace
                 .as_deref()
                 .is_none_or(|namespace| text(item, "/metadata/namespace") == namespace)
-                && selector.labels.matches_value(item)
+                && selects(&selector.labels, item)
                 && !gaps.iter().any(|part| lucky(draw, *part))
         });
         let Some(name) = &place.name else {

@@ -7,7 +7,7 @@ use crate::sandbox::{
     delete::{DeleteOptions, check_preconditions},
     error::{ApiError, Result},
     registry::Kind,
-    selector::Labels,
+    selector::{of_object, selects},
     store::{Expect, Key, Object},
     tree::{items, object, text},
 };
@@ -50,7 +50,7 @@ impl Api {
             let budget = budget.value();
             budget["spec"]
                 .get("selector")
-                .is_some_and(|selector| Labels::from_object(selector).matches_value(pod))
+                .is_some_and(|selector| selects(&of_object(selector), pod))
         });
         all
     }

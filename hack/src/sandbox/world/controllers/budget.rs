@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::pods::replicas;
 use crate::sandbox::{
-    selector::Labels,
+    selector::of_object,
     store::Key,
     world::{
         context::{Context, Result, conditions, portion, set_condition, truth},
@@ -66,7 +66,7 @@ fn selected(context: &Context, key: &Key, spec: &Value) -> Vec<std::sync::Arc<Po
     let Some(selector) = spec.get("selector") else {
         return Vec::new();
     };
-    let labels = Labels::from_object(selector);
+    let labels = of_object(selector);
     let rows = context.index.read();
     let from = Key::new(&key.namespace, "");
     rows.pods
