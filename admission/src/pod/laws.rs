@@ -168,6 +168,16 @@ fn formulas() -> impl Strategy<Value = Option<Formulas>> {
     })
 }
 
+/// Nobody but its formula says what a sidecar has.
+fn without_resources(pod: &mut Value, name: &str) {
+    for list in ["initContainers", "containers"] {
+        let containers = pod["spec"][list].as_array_mut().into_iter().flatten();
+        for container in containers.filter(|container| container["name"] == name) {
+            container.as_object_mut().unwrap().remove("resources");
+        }
+    }
+}
+
 impl Situation {
     fn any() -> BoxedStrategy<Self> {
         let gates = (any::<bool>(), any::<bool>()).prop_map(|(sidecars, boost)| {
@@ -183,15 +193,20 @@ impl Situation {
             formulas().boxed(),
             gates,
         )
-            .prop_map(|(pod, vpa, limit_ranges, formulas, gates)| Self {
-                pod,
-                vpa,
-                limit_ranges,
-                formulas,
-                settings: Settings {
-                    gates,
-                    ..Settings::default()
-                },
+            .prop_map(|(mut pod, vpa, limit_ranges, formulas, gates)| {
+                if formulas.is_some() {
+                    without_resources(&mut pod, "b");
+                }
+                Self {
+                    pod,
+                    vpa,
+                    limit_ranges,
+                    formulas,
+                    settings: Settings {
+                        gates,
+                        ..Settings::default()
+                    },
+                }
             })
             .boxed()
     }
@@ -272,6 +287,11 @@ proptest! {
         let mut late = first.patched();
         late.pod["spec"]["containers"].as_array_mut().unwrap().push(containers.last().unwrap().clone());
         let [mut late, mut whole] = [late.patched().pod, situation.patched().pod];
+        // Who comes late does not know what the others had before they were sized.
+        let said = whole["metadata"]["annotations"].to_string();
+        if said.contains("skipped") || said.contains("computed without recommendations") {
+            return Ok(());
+        }
         [&mut late, &mut whole].into_iter().for_each(round_trip);
         prop_assert_eq!(late, whole);
     }

@@ -236,11 +236,13 @@ fn results(plan: &PodPlan<'_>) -> BTreeMap<String, Resources> {
                 requests: result(&plan.base.requests, &plan.requests),
                 limits: result(&plan.base.limits, &plan.limits),
             };
-            for dropped in &plan.dropped_limits {
-                resources
-                    .limits
-                    .iter_mut()
-                    .for_each(|limits| _ = limits.remove(dropped.name()));
+            for field in &plan.dropped {
+                let list = match field.side {
+                    Side::Requests => &mut resources.requests,
+                    Side::Limits => &mut resources.limits,
+                };
+                list.iter_mut()
+                    .for_each(|list| _ = list.remove(field.resource.name()));
             }
             (plan.container.name().to_owned(), resources)
         })

@@ -133,8 +133,8 @@ impl<'a> Patch<'a> {
         let [requests, limits] = to_set;
         self.operations
             .extend(set_amounts(container, present, requests, limits, !only_new));
-        let dropped = plan.dropped_limits.iter().map(|dropped| Operation::Remove {
-            path: container.resource_path(Side::Limits, dropped.name()),
+        let dropped = plan.dropped.iter().map(|field| Operation::Remove {
+            path: container.resource_path(field.side, field.resource.name()),
         });
         self.operations.extend(dropped);
     }
@@ -143,7 +143,9 @@ impl<'a> Patch<'a> {
     fn back(&mut self, plan: &ContainerPlan<'_>, memory: &Memory) {
         for (side, _) in BOTH_SIDES {
             for (name, before) in memory.set_on(plan.container.name(), side) {
-                if planned(plan, side).contains_key(name) {
+                let mut dropped = plan.dropped.iter();
+                let is_dropped = dropped.any(|field| field.side == side && field.resource.name() == name);
+                if is_dropped || planned(plan, side).contains_key(name) {
                     continue;
                 }
                 let path = plan.container.resource_path(side, name);

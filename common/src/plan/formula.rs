@@ -21,6 +21,11 @@ use crate::{
 /// A limit is so much larger than its request that the two have nothing to do with each other.
 const UNRELATED: i64 = 10;
 
+static NOTHING: Resources = Resources {
+    requests: None,
+    limits: None,
+};
+
 /// The formulas that size containers of one pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Formulas {
@@ -99,8 +104,20 @@ pub(super) fn plan<'a>(
     formulas: &'a Formulas,
     base: &[Base<'a>],
 ) -> (Vec<Recommendation>, Vec<ContainerPlan<'a>>) {
-    let recommendations = recommend::capped_recommendations(input, base);
-    let first: Vec<_> = base
+    // What a container with a formula has was computed before, by somebody or by us, and is set aside.
+    let set_aside: Vec<_> = base
+        .iter()
+        .map(|base| Base {
+            container: base.container,
+            resources: match formulas.of(base.container.name()) {
+                Some(_) => &NOTHING,
+                None => base.resources,
+            },
+            spec: base.spec,
+        })
+        .collect();
+    let recommendations = recommend::capped_recommendations(input, &set_aside);
+    let first: Vec<_> = set_aside
         .iter()
         .map(|base| super::recommended(input, &recommendations, base))
         .collect();
@@ -147,7 +164,14 @@ pub(super) fn plan<'a>(
                     plan.formula = Some(FormulaPlan { of, fate });
                 }
                 Some((of, Ok(result))) => {
-                    compose(input, &mut plan, of, result, ratio, &mut recommendations);
+                    compose(
+                        input,
+                        &mut plan,
+                        (of, base.spec),
+                        result,
+                        ratio,
+                        &mut recommendations,
+                    );
                 }
             }
             plan
@@ -280,11 +304,11 @@ fn hold_requests(resources: &mut Resources, reasons: &mut Vec<Reason>) {
     }
 }
 
-/// A container with what its formula says, and on top of it what is recommended.
+/// A container that has `present` in its spec, with what its formula says, and on top of it what is recommended.
 fn compose<'a>(
     input: &PlanInput<'a>,
     plan: &mut ContainerPlan<'a>,
-    of: &'a FormulaOf,
+    (of, present): (&'a FormulaOf, &Resources),
     given: Given,
     ratio: &Resources,
     recommendations: &mut Vec<Recommendation>,
@@ -319,14 +343,14 @@ fn compose<'a>(
         None => FormulaFate::Followed,
     };
     for resource in Resource::BOTH {
-        finish(input, plan, resource, &computed);
+        finish(input, plan, resource, &computed, present);
     }
     if input.stage == Stage::Running
-        && let Some(resource) = plan.dropped_limits.first().copied()
+        && let Some(Field { resource, .. }) = plan.dropped.first().copied()
     {
         plan.requests.clear();
         plan.limits.clear();
-        plan.dropped_limits.clear();
+        plan.dropped.clear();
         plan.reasons = vec![Reason::LimitWouldVanish(resource)];
         fate = FormulaFate::LimitWouldVanish(resource);
     }
@@ -424,7 +448,13 @@ fn times(quantity: &Quantity, times: i64) -> Quantity {
 
 /// What the formula leaves open for one resource: a request that the API server would add, and a limit that is there though
 /// the formula gives none.
-fn finish(input: &PlanInput<'_>, plan: &mut ContainerPlan<'_>, resource: Resource, computed: &Computed) {
+fn finish(
+    input: &PlanInput<'_>,
+    plan: &mut ContainerPlan<'_>,
+    resource: Resource,
+    computed: &Computed,
+    present: &Resources,
+) {
     let name = resource.name();
     if let Some(limit) = plan.limits.get(name) {
         if !plan.requests.contains_key(name) {
@@ -432,20 +462,28 @@ fn finish(input: &PlanInput<'_>, plan: &mut ContainerPlan<'_>, resource: Resourc
         }
         return;
     }
-    let Some(present) = plan.container.spec_resources().limit(name) else {
+    let Some(limit) = present.limit(name) else {
         return;
     };
     let unlimited = *computed.outcome(Field::new(Side::Limits, resource)) == Outcome::Unlimited;
-    if unlimited && set(input.limit_ranges.container_defaults(), name).is_none() {
-        // Nobody gives limits in this namespace, so it was computed from one that is gone.
-        plan.dropped_limits.push(resource);
+    let default = set(input.limit_ranges.container_defaults(), name);
+    if unlimited && default.is_none_or(|default| !default.same_value(limit)) {
+        // The namespace did not give it, so it was computed from one that is gone.
+        plan.dropped.push(Field::new(Side::Limits, resource));
+        if !plan.requests.contains_key(name)
+            && present
+                .request(name)
+                .is_some_and(|request| request.same_value(limit))
+        {
+            plan.dropped.push(Field::new(Side::Requests, resource));
+        }
     } else if let Some(request) = plan.requests.get_mut(name)
-        && request.cmp_value(present).is_gt()
+        && request.cmp_value(limit).is_gt()
     {
         plan.reasons.push(Reason::HeldToLimit {
             resource: name.to_owned(),
             from: request.clone(),
         });
-        *request = present.clone();
+        *request = limit.clone();
     }
 }

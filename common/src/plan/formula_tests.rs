@@ -127,8 +127,8 @@ impl Case {
                 side(&plan.limits),
                 side(&plan.requests)
             );
-            for dropped in &plan.dropped_limits {
-                write!(line, " without {} limit", dropped.name()).unwrap();
+            for dropped in &plan.dropped {
+                write!(line, " without {dropped}").unwrap();
             }
             lines.push(line);
             reasons.extend(plan.reasons.iter().map(ToString::to_string));
@@ -495,7 +495,7 @@ fn requests_limits_and_what_is_there_already() {
                 containers: unlimited(["7m", "7Mi"], ["7m", "7Mi"]),
                 ..case()
             },
-            "-,200Mi;50m,100Mi without cpu limit",
+            "-,200Mi;50m,100Mi without CPU limits",
             Some("cpu limit NOT set since a target has none"),
         ),
         (

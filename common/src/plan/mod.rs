@@ -30,9 +30,9 @@ pub use resource::Resource;
 pub use sizing::{COMPOSITION_ANNOTATION, Composition, NO_VPA, Recommended, Sizing};
 
 use crate::{
-    formula::PolicyError,
+    formula::{Field, PolicyError},
     gates::{Gate, Gates},
-    pod::{Managed, Pod, ResourceList, Resources},
+    pod::{Managed, Pod, ResourceList, Resources, Side},
     quantity::Quantity,
     quirks::{Quirk, Quirks},
 };
@@ -94,8 +94,9 @@ pub struct ContainerPlan<'a> {
     pub requests: ResourceList,
     /// The limits to set.
     pub limits: ResourceList,
-    /// The limits to take away: a new pod has them though its formula gives none any more.
-    pub dropped_limits: Vec<Resource>,
+    /// What is to be taken away: a limit that a new pod has though its formula gives none any more, and the request that
+    /// the API server made of it.
+    pub dropped: Vec<Field>,
     /// Why they are as they are.
     pub reasons: Vec<Reason>,
     /// Whether its policy says that it is not sized.
@@ -151,6 +152,13 @@ pub fn plan<'a>(input: &PlanInput<'a>) -> PodPlan<'a> {
     if input.stage == Stage::New && input.gates.enabled(Gate::CPUStartupBoost) {
         for (plan, base) in containers.iter_mut().zip(&base) {
             boost::apply(input, base.spec, plan);
+            let ContainerPlan { requests, limits, .. } = &*plan;
+            let is_set = |field: &Field| match field.side {
+                Side::Requests => requests.contains_key(field.resource.name()),
+                Side::Limits => limits.contains_key(field.resource.name()),
+            };
+            let dropped = plan.dropped.iter().copied().filter(|field| !is_set(field));
+            plan.dropped = dropped.collect();
         }
     }
     pod_resources::fit(input, &mut containers);
@@ -205,7 +213,7 @@ fn recommended<'a>(
         base: base.resources,
         requests: ResourceList::new(),
         limits: ResourceList::new(),
-        dropped_limits: Vec::new(),
+        dropped: Vec::new(),
         reasons: Vec::new(),
         switched_off: policy.is_some_and(|policy| policy.off)
             && ((input.stage == Stage::New && input.gates.enabled(Gate::CPUStartupBoost))
