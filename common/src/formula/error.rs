@@ -24,6 +24,8 @@ pub struct FormulaError {
     fault: Fault,
     at: Range<usize>,
     text: Box<str>,
+    /// What only we refuse, where this error comes before it.
+    hides: Option<Box<Self>>,
 }
 
 /// What is wrong with a formula. The text is Kruise's own, which users and vectors know, except for what Kruise lets
@@ -104,6 +106,15 @@ impl FormulaError {
             fault: fault.into(),
             at,
             text: text.into(),
+            hides: None,
+        }
+    }
+
+    /// The same, told instead of another.
+    pub(super) fn instead_of(self, other: Option<Self>) -> Self {
+        Self {
+            hides: other.map(Box::new),
+            ..self
         }
     }
 
@@ -125,6 +136,16 @@ impl FormulaError {
         match &self.fault {
             Fault::Stricter(reason) => Some(reason),
             _ => None,
+        }
+    }
+
+    /// The first error that only we have: this one, or one that it is told instead of. If there is one, Kruise computes
+    /// further than we do and can come to another error than this.
+    #[must_use]
+    pub fn first_stricter(&self) -> Option<&Self> {
+        match self.fault {
+            Fault::Stricter(_) => Some(self),
+            _ => self.hides.as_deref(),
         }
     }
 

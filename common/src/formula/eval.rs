@@ -68,10 +68,10 @@ pub(super) fn run<'a>(
     machine.run(variable);
 
     // What Kruise would say comes first, and what only we say after it.
-    if let Some(error) = machine.last {
-        return Err(error);
+    if let Some(error) = machine.last.or_else(|| program.stop.clone()) {
+        return Err(error.instead_of(machine.first_stricter));
     }
-    if let Some(error) = program.stop.clone().or(machine.first_stricter) {
+    if let Some(error) = machine.first_stricter {
         return Err(error);
     }
     let result = machine.stack.pop();

@@ -39,15 +39,18 @@ pub(super) enum TokenKind {
 pub(super) struct Lexer<'t> {
     /// The text up to the first NUL.
     bytes: &'t [u8],
+    /// Whether a NUL is the end; Kruise counts it as a column.
+    nul: bool,
     position: usize,
 }
 
 impl<'t> Lexer<'t> {
     pub(super) fn new(text: &'t str) -> Self {
         let bytes = text.as_bytes();
-        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        let nul = bytes.iter().position(|byte| *byte == 0);
         Self {
-            bytes: &bytes[..end],
+            bytes: &bytes[..nul.unwrap_or(bytes.len())],
+            nul: nul.is_some(),
             position: 0,
         }
     }
@@ -56,7 +59,12 @@ impl<'t> Lexer<'t> {
         self.skip(is_space);
         let start = self.position;
         let kind = match self.peek() {
-            None => TokenKind::End,
+            None => {
+                return Token {
+                    kind: TokenKind::End,
+                    at: start..start + usize::from(self.nul),
+                };
+            }
             Some(byte) if byte == b'.' || byte.is_ascii_digit() => {
                 self.number();
                 number_kind(&self.bytes[start..self.position])
@@ -90,32 +98,23 @@ impl<'t> Lexer<'t> {
     }
 
     /// Everything that Kruise takes into a number, so that what is no number is seen whole. Letters end it, except that
-    /// directly after an `e` they begin a name.
+    /// directly after an `e` they begin a name, and so does an `e` after an exponent or a percent sign.
     fn number(&mut self) {
         let (mut point, mut exponent, mut percent) = (false, false, false);
+        // After an `e`, until a digit or a sign.
+        let mut exponent_open = false;
         while let Some(byte) = self.peek() {
             match byte {
-                b'0'..=b'9' => self.position += 1,
-                b'.' if !point && !exponent && !percent => {
-                    point = true;
-                    self.position += 1;
-                }
-                b'e' | b'E' if !exponent && !percent => {
-                    exponent = true;
-                    self.position += 1;
-                    match self.peek() {
-                        Some(b'+' | b'-') => self.position += 1,
-                        Some(byte) if is_letter(byte) => return,
-                        _ => {}
-                    }
-                }
-                b'%' if !percent => {
-                    percent = true;
-                    self.position += 1;
-                }
-                byte if is_letter(byte) => return self.skip(is_letter),
+                b'0'..=b'9' => exponent_open = false,
+                b'.' if !point && !exponent && !percent => point = true,
+                b'e' | b'E' if exponent || percent => return,
+                b'e' | b'E' => (exponent, exponent_open) = (true, true),
+                b'+' | b'-' if exponent_open => exponent_open = false,
+                b'%' if !percent => percent = true,
+                byte if is_letter(byte) && !exponent_open => return self.skip(is_letter),
                 _ => return,
             }
+            self.position += 1;
         }
     }
 

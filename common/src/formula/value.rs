@@ -111,14 +111,29 @@ impl fmt::Display for Shortest {
         if number.is_infinite() {
             return f.write_str(if number > 0.0 { "+Inf" } else { "-Inf" });
         }
-        let scientific = format!("{number:e}");
+        let scientific = scientific(number);
         let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
         let exponent: i32 = exponent.parse().map_err(|_| fmt::Error)?;
         if (-4..6).contains(&exponent) {
-            write!(f, "{number}")
+            let decimals = digits.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+            let decimals = i32::try_from(decimals).map_err(|_| fmt::Error)? - exponent;
+            write!(f, "{number:.*}", usize::try_from(decimals).unwrap_or(0))
         } else {
             let sign = if exponent < 0 { '-' } else { '+' };
             write!(f, "{digits}e{sign}{:02}", exponent.unsigned_abs())
         }
+    }
+}
+
+/// The fewest digits, and of two texts that are equally near the one with an even last digit, as Go chooses.
+fn scientific(number: f64) -> String {
+    let shortest = format!("{number:e}");
+    let mantissa = shortest.split('e').next().unwrap_or_default();
+    let decimals = mantissa.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+    let even = format!("{number:.decimals$e}");
+    if even.parse() == Ok(number) {
+        even
+    } else {
+        shortest
     }
 }

@@ -18,23 +18,31 @@ pub(super) fn answer(input: &Value, _context: &Context) -> anyhow::Result<Value>
 }
 
 pub(super) fn compare(input: &Value, expected: &Value, got: &Value) -> Comparison {
-    let mut comparison = Comparison::default();
     let (mut expected, mut got) = (expected.clone(), got.clone());
-    if let Some(reason) = stricter(&got) {
-        comparison.stricter = Some(format!("{}: {reason}", input["expr"]));
+    let stricter = take(&mut got, "stricter");
+    let mut comparison = compare_answers(&mut expected, &got);
+    if let Some(reason) = stricter.as_ref().and_then(Value::as_str)
+        && !comparison.differences.is_empty()
+    {
         // With 0 in place of what is no number, it must be Kruise's answer again.
-        match read(input).map(|(text, variables)| with_zeros(text, &borrowed(&variables))) {
-            Ok(Some(answer)) if stricter(&answer).is_none() => got = answer,
-            _ => return comparison,
-        }
+        comparison = match read(input).map(|(text, variables)| with_zeros(text, &borrowed(&variables))) {
+            Ok(Some(answer)) if answer.get("stricter").is_none() => compare_answers(&mut expected, &answer),
+            _ => Comparison::default(),
+        };
+        comparison.stricter = Some(format!("{}: {reason}", input["expr"]));
     }
+    comparison
+}
+
+fn compare_answers(expected: &mut Value, got: &Value) -> Comparison {
+    let mut comparison = Comparison::default();
     // Of a number the bits are compared, and the decimal text is not.
-    take(&mut expected, "number");
+    take(expected, "number");
     if got.get("milliValue") == Some(&Value::Null) {
-        take(&mut expected, "milliValue");
+        take(expected, "milliValue");
         comparison.notes.push(TOO_LARGE);
     }
-    comparison.differences = differences(&expected, &got);
+    comparison.differences = differences(expected, got);
     comparison
 }
 
@@ -56,7 +64,7 @@ fn describe(outcome: &Result<Calculated, FormulaError>) -> Value {
         }),
         Err(error) => {
             let mut answer = json!({ "error": error.fault().to_string() });
-            if let Some(reason) = error.stricter() {
+            if let Some(reason) = error.first_stricter().and_then(FormulaError::stricter) {
                 answer["stricter"] = json!(summary(reason));
             }
             answer
@@ -75,25 +83,26 @@ pub(super) fn summary(reason: &Stricter) -> String {
     }
 }
 
-fn stricter(answer: &Value) -> Option<&str> {
-    answer.get("stricter").and_then(Value::as_str)
-}
-
 /// The answer when every number that is none is replaced by 0, as Kruise does; `None` if there is none to replace.
 fn with_zeros(text: &str, variables: &[(&str, Calculated)]) -> Option<Value> {
     let mut text = text.to_owned();
     let mut replaced = false;
     loop {
         let outcome = formula::calculate(&text, variables);
-        match &outcome {
-            Err(error) if matches!(error.stricter(), Some(Stricter::UnparsableNumber(_))) => {
-                // Half a character cannot be replaced in a text.
-                text.get(error.at())?;
-                text.replace_range(error.at(), "0");
-                replaced = true;
-            }
-            _ => return replaced.then(|| describe(&outcome)),
+        let first = outcome.as_ref().err().and_then(FormulaError::first_stricter);
+        let Some(token) = first
+            .filter(|error| matches!(error.stricter(), Some(Stricter::UnparsableNumber(_))))
+            .map(FormulaError::at)
+        else {
+            return replaced.then(|| describe(&outcome));
+        };
+        // Half a character cannot be replaced in a text, and a point would join the 0. The rest keeps its columns.
+        text.get(token.clone())?;
+        if text[token.end..].starts_with('.') {
+            return None;
         }
+        text.replace_range(token.clone(), &format!("{:<1$}", "0", token.len()));
+        replaced = true;
     }
 }
 

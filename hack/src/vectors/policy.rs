@@ -4,7 +4,7 @@
 use anyhow::Context as _;
 use common::{
     api::sidecarset::ResourcesPolicy,
-    formula::{Candidate, Policy, PolicyError},
+    formula::{Candidate, FormulaError, Policy, PolicyError},
     pod::{Pod, Resources},
 };
 use serde_json::{Value, json};
@@ -37,24 +37,25 @@ pub(super) fn answer(input: &Value, _context: &Context) -> anyhow::Result<Value>
 }
 
 pub(super) fn compare(_input: &Value, expected: &Value, got: &Value) -> Comparison {
-    if let Some(reason) = got.get("stricter").and_then(Value::as_str) {
-        return Comparison {
-            stricter: Some(reason.to_owned()),
-            ..Comparison::default()
-        };
-    }
-    let error = expected.get("error").and_then(Value::as_str);
-    let matches_up_to_the_pattern = got
-        .get("upTo")
-        .and_then(Value::as_str)
-        .zip(error)
-        .is_some_and(|(ours, theirs)| theirs.starts_with(ours));
-    if matches_up_to_the_pattern {
+    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
+    let matches_up_to_the_pattern = text(got, "upTo")
+        .zip(text(expected, "error"))
+        .is_some_and(|(ours, theirs)| theirs.starts_with(&ours));
+    let mut got = got.clone();
+    let stricter = got.as_object_mut().and_then(|answer| answer.remove("stricter"));
+    let differences = differences(expected, &got);
+    if matches_up_to_the_pattern || differences.is_empty() {
         return Comparison::default();
     }
-    Comparison {
-        differences: differences(expected, got),
-        ..Comparison::default()
+    match stricter.as_ref().and_then(Value::as_str) {
+        Some(reason) => Comparison {
+            stricter: Some(reason.to_owned()),
+            ..Comparison::default()
+        },
+        None => Comparison {
+            differences,
+            ..Comparison::default()
+        },
     }
 }
 
@@ -78,7 +79,7 @@ fn refusal(error: &PolicyError) -> Value {
             // Where we say more than Kruise, it comes after its words.
             let before = text.strip_suffix(&hint).unwrap_or(&text);
             let mut answer = json!({ "error": format!("{before}{}", error.fault()) });
-            if let Some(reason) = error.stricter() {
+            if let Some(reason) = error.first_stricter().and_then(FormulaError::stricter) {
                 answer["stricter"] = json!(format!("{formula:?}: {}", expr::summary(reason)));
             }
             answer

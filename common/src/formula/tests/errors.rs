@@ -31,7 +31,12 @@ fn syntax_errors_have_kruises_columns() {
         ("cpu max 1", 1, 8),
         ("45.35-\n*1", 2, 2),
         ("(1\n+ 2", 2, 4),
-        ("(1\0", 1, 3),
+        ("(1\0", 1, 4),
+        ("\0 1", 1, 2),
+        ("1e3e", 1, 5),
+        ("50%e", 1, 5),
+        ("50%E9 + 1", 1, 6),
+        ("2 + 1e%m", 1, 9),
     ];
     for (text, line, column) in table {
         let expected = format!("ERR parse error: syntax error at line {line}, col {column}");
@@ -105,12 +110,26 @@ fn a_failure_causes_no_other() {
     }
 }
 
+/// An error that is told instead of one that only we have says so, because Kruise goes on with a 0 in its place.
+#[test]
+fn what_only_we_refuse_is_never_lost() {
+    let stricter = |text: &str| {
+        let error = evaluated(text, "cpu=100m").unwrap_err();
+        let first = error.first_stricter().map(|first| text[first.at()].to_owned());
+        (error.stricter().is_some(), first)
+    };
+    assert_eq!(stricter("2cpu + 1K"), (true, Some("2cpu".to_owned())));
+    assert_eq!(stricter("2cpu / foo"), (false, Some("2cpu".to_owned())));
+    assert_eq!(stricter("1/1K )"), (false, Some("1K".to_owned())));
+    assert_eq!(stricter("1/0 )"), (false, None));
+}
+
 /// Kruise takes each of these for 0.
 #[test]
 fn what_is_no_number_is_refused() {
     for token in [
         "1K", "100MB", "100Xi", "2cpu", "0.5cpu", "1u", "1n", "1e", "1e+", "1E", ".", "50%5", "50%foo",
-        "50%m", "0xabc", "1e+cpu", "1e%", "1e3e", "7ê",
+        "50%m", "0xabc", "1e+cpu", "1e%", "1e%+5", "1e3%m", "7ê",
     ] {
         let expected = Fault::Stricter(Stricter::UnparsableNumber(token.to_owned()));
         for text in [
