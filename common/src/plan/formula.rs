@@ -348,8 +348,8 @@ fn compose<'a>(
     if input.stage == Stage::Running
         && let Some(Field { resource, .. }) = plan.dropped.first().copied()
     {
-        plan.requests.clear();
-        plan.limits.clear();
+        plan.requests = ResourceList::default();
+        plan.limits = ResourceList::default();
         plan.dropped.clear();
         plan.reasons = vec![Reason::LimitWouldVanish(resource)];
         fate = FormulaFate::LimitWouldVanish(resource);

@@ -670,7 +670,10 @@ fn a_pod_without_a_vpa_has_formulas_too() {
     };
     let sidecar = &plan(&input).containers[1];
     assert!(sidecar.is_by_formula());
-    assert_eq!(sidecar.requests["cpu"].to_string(), "50m");
+    assert_eq!(
+        sidecar.requests.get("cpu").map(ToString::to_string).as_deref(),
+        Some("50m")
+    );
     let none = Formulas {
         containers: Vec::new(),
         ..formulas.clone()

@@ -1,6 +1,8 @@
 //! A VPA as the plan reads it: every quantity parsed once, when the object comes in, and not for every pod.
 //! A quantity that cannot be read is as good as absent; the webhook and the schema refuse it before it is stored.
 
+use std::sync::LazyLock;
+
 use chrono::TimeDelta;
 
 use crate::{
@@ -19,16 +21,16 @@ use crate::{
 pub const COMPOSITION_ANNOTATION: &str = "outrigger.dev/formula-sidecars";
 
 /// For a pod that no VPA controls: nothing is recommended.
-pub static NO_VPA: Sizing = Sizing {
+pub static NO_VPA: LazyLock<Sizing> = LazyLock::new(|| Sizing {
     name: String::new(),
     mode: UpdateMode::Off,
     composition: Composition::Recommendation,
     has_policy: false,
-    policies: Vec::new(),
+    policies: Box::default(),
     boost: None,
     boost_seconds: None,
     recommendation: None,
-};
+});
 
 /// What becomes of a container that has a recommendation and a formula.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
