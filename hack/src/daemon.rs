@@ -68,7 +68,10 @@ impl Args {
                 recommender::Asked::Run(args) => exit(args.run().await),
                 recommender::Asked::Explain(question) => recommender::answer(*question).await,
             },
-            Daemon::Updater => exit(pflag::try_parse::<updater::Args>(argv)?.run().await),
+            Daemon::Updater => match updater::Asked::try_parse(argv)? {
+                updater::Asked::Run(args) => exit(args.run().await),
+                updater::Asked::Explain(question) => updater::answer(*question).await,
+            },
             Daemon::Admission => exit(pflag::try_parse::<admission::Args>(argv)?.run().await),
         }
     }

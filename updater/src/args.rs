@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use common::{
+    clock::Clock,
     daemon::{
         ArgsError, CommonArgs, Context, DaemonError, Flags, GoBool, GoDuration, LeaderElectionArgs, Settings,
-        interval,
+        explain, interval,
     },
     kube::limit::{RateLimit, RateLimitError},
     quirks::Quirks,
@@ -29,9 +30,38 @@ pub struct Args {
     leader_election: LeaderElectionArgs,
 }
 
-/// What decisions depend on; `explain` has these too.
+/// What the program is asked to do.
+pub type Asked = explain::Asked<Args, Question>;
+
+/// What is to be explained.
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+pub struct Question {
+    /// The VPA whose pods to explain
+    #[arg(value_name = "VPA")]
+    vpa: String,
+}
+
+/// Answers a question, prints the answer and ends the process.
+pub async fn answer(asked: explain::Explain<Args, Question>) -> ! {
+    let explain::Explain {
+        question,
+        about,
+        flags,
+    } = asked;
+    let answered = async {
+        let config = flags.work.resolve()?;
+        let common = flags.common.resolve()?;
+        let client = explain::connect(Args::NAME, &common).await?;
+        let config = config(common.settings);
+        let clock = Clock::system();
+        anyhow::Ok(crate::explain::explain(&client, &clock, &config, &about.namespace, &question.vpa).await?)
+    };
+    about.output.exit(answered.await)
+}
+
+/// What decisions depend on.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct WorkArgs {
+struct WorkArgs {
     /// How often to look for pods to update; a loop that takes longer is cut off
     #[arg(long, default_value_t = GoDuration(Duration::from_secs(60)), value_name = "DURATION")]
     updater_interval: GoDuration,
@@ -130,7 +160,7 @@ impl Args {
 
 impl WorkArgs {
     /// Checks the flags; what is left to know is what all daemons' work depends on.
-    pub(crate) fn resolve(self) -> Result<impl FnOnce(Settings) -> Config, ArgsError> {
+    fn resolve(self) -> Result<impl FnOnce(Settings) -> Config, ArgsError> {
         let Self {
             updater_interval,
             min_replicas,

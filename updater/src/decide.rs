@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use chrono::{DateTime, Utc};
 use common::{
     gates::Gate,
-    plan::{LimitRanges, PlanInput, PodPlan, Recommended, Stage, plan},
+    plan::{LimitRanges, PodPlan, Recommended},
     pod::Pod,
     quirks::{Quirk, Quirks},
 };
@@ -506,19 +506,8 @@ impl<'a> Turn<'a> {
     where
         'a: 'p,
     {
-        let settings = self.restrictions.settings;
-        plan(&PlanInput {
-            pod,
-            sizing: &self.restrictions.vpa.sizing,
-            formulas: None,
-            limit_ranges: self.limit_ranges,
-            stage: Stage::Running,
-            remembered: None,
-            even_if_off: false,
-            max_cpu_boost: None,
-            gates: &settings.gates,
-            quirks: settings.quirks,
-        })
+        let Restrictions { vpa, settings, .. } = self.restrictions;
+        vpa.plan(pod, self.limit_ranges, settings)
     }
 
     fn ask(&mut self, index: usize, pod: &'a Pod, kind: Kind, act: Act) -> Command<'a> {

@@ -58,11 +58,10 @@ impl Candidate<'_> {
         if self.vpa.sizing.recommendation.is_none() && !settings.quirks.has(Quirk::ActsWithoutChange) {
             return Err(Skip::NoRecommendation);
         }
-        let due = self.due_by_amounts(priority, settings, now)?;
         if !settings.quirks.has(Quirk::ActsWithoutChange) && !self.changes(settings) {
             return Err(Skip::NoChange);
         }
-        Ok(due)
+        self.due_by_amounts(priority, settings, now)
     }
 
     /// Whether the VPA's requirements are met.

@@ -7,6 +7,7 @@ pub mod decide;
 pub mod eligible;
 mod events;
 pub mod evidence;
+pub mod explain;
 pub mod feed;
 pub mod group;
 pub mod hopeless;
@@ -32,6 +33,6 @@ mod tests;
 pub mod unboost;
 pub mod vpa;
 
-pub use args::Args;
+pub use args::{Args, Asked, Question, answer};
 pub use config::Config;
 pub use run::run;

@@ -446,17 +446,17 @@ fn native_sidecars_count_where_the_gate_and_the_purpose_say_so() {
     for (mode, gate, annotation, expected) in [
         // Admission without the gate would not size it: evicting for it would go on for ever.
         ("Recreate", "true", &named, "evicted"),
-        ("Recreate", "true", &unnamed, "SmallChange"),
-        ("Recreate", "true", &absent, "SmallChange"),
+        ("Recreate", "true", &unnamed, "NoChange"),
+        ("Recreate", "true", &absent, "NoChange"),
         // Pods admitted before the gate was on are served too.
         ("InPlaceOrRecreate", "true", &named, "resized"),
         ("InPlaceOrRecreate", "true", &unnamed, "resized"),
         ("InPlaceOrRecreate", "true", &absent, "resized"),
         ("InPlace", "true", &unnamed, "resized"),
         ("InPlace", "true", &absent, "resized"),
-        ("Recreate", "false", &named, "SmallChange"),
-        ("InPlaceOrRecreate", "false", &named, "SmallChange"),
-        ("InPlace", "false", &named, "SmallChange"),
+        ("Recreate", "false", &named, "NoChange"),
+        ("InPlaceOrRecreate", "false", &named, "NoChange"),
+        ("InPlace", "false", &named, "NoChange"),
     ] {
         let mut workload = with_sidecar(mode, gate, annotation);
         assert_eq!(workload.first(), expected, "{mode} gate {gate} {annotation}");
@@ -494,8 +494,8 @@ fn a_sidecar_killed_for_its_memory_counts_like_a_container() {
             .first()
     };
     assert_eq!(killed_in("proxy", "true", "app, proxy"), "evicted");
-    assert_eq!(killed_in("proxy", "true", "app"), "TooYoung");
-    assert_eq!(killed_in("proxy", "false", "app, proxy"), "TooYoung");
+    assert_eq!(killed_in("proxy", "true", "app"), "NoChange");
+    assert_eq!(killed_in("proxy", "false", "app, proxy"), "NoChange");
     assert_eq!(killed_in("migrate", "true", "app, proxy"), "TooYoung");
 }
 
@@ -513,7 +513,7 @@ fn ordinary_init_containers_never_count() {
                 recommended("migrate", "50m", "50Mi")
             ]);
         });
-        assert_eq!(workload.first(), "SmallChange", "{mode}");
+        assert_eq!(workload.first(), "NoChange", "{mode}");
     }
 }
 
@@ -556,8 +556,8 @@ fn observed_names_are_read_leniently() {
             })
             .first()
     };
-    assert_eq!(of("app, more", "none"), "SmallChange");
-    assert_eq!(of("app,more", "none"), "SmallChange");
+    assert_eq!(of("app, more", "none"), "NoChange");
+    assert_eq!(of("app,more", "none"), "NoChange");
     assert_eq!(of("app,more", "Q21"), "evicted");
     assert_eq!(of("app, late, more", "none"), "evicted");
 }

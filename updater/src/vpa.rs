@@ -4,8 +4,11 @@ use chrono::TimeDelta;
 use common::{
     api::vpa::{ChangeRequirement, EvictionRequirement, UpdateMode, VerticalPodAutoscaler},
     gates::{Gate, Gates},
-    plan::Sizing,
+    plan::{LimitRanges, PlanInput, PodPlan, Sizing, Stage, plan},
+    pod::Pod,
 };
+
+use crate::settings::Settings;
 
 /// On a VPA, `"true"` lets resizes that restart nothing pass by `minReplicas` and the disruption budget, as the flag
 /// `--in-place-skip-disruption-budget` does for all.
@@ -102,6 +105,28 @@ impl Vpa {
             UpdateMode::InPlace => Some(Way::Resize),
             UpdateMode::Off | UpdateMode::Initial | UpdateMode::Other(_) => None,
         }
+    }
+
+    /// What a running pod should have. Nobody else in the updater asks for a plan.
+    #[must_use]
+    pub fn plan<'a>(
+        &'a self,
+        pod: &'a Pod,
+        limit_ranges: &'a LimitRanges,
+        settings: &'a Settings,
+    ) -> PodPlan<'a> {
+        plan(&PlanInput {
+            pod,
+            sizing: &self.sizing,
+            formulas: None,
+            limit_ranges,
+            stage: Stage::Running,
+            remembered: None,
+            even_if_off: false,
+            max_cpu_boost: None,
+            gates: &settings.gates,
+            quirks: settings.quirks,
+        })
     }
 
     /// Whether the updater has anything to do for its pods: to update them, or to end their boost.

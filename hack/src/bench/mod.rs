@@ -2,6 +2,7 @@
 
 pub mod admission;
 pub mod recommender;
+pub mod updater;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -13,6 +14,8 @@ pub enum Command {
     Admission(admission::Args),
     /// The recommender at the size of a large cluster
     Recommender(recommender::Args),
+    /// The updater's decisions over a large cluster
+    Updater(updater::Args),
 }
 
 impl Command {
@@ -24,6 +27,7 @@ impl Command {
         match self {
             Self::Admission(args) => args.run().await,
             Self::Recommender(args) => args.run().await,
+            Self::Updater(args) => args.run(),
         }
     }
 }

@@ -26,6 +26,9 @@ const TOLD: [&str; 5] = [
 pub(super) struct Snapshot {
     pods: usize,
     restarts: i32,
+    /// What the updater did so far.
+    resizes: i32,
+    evictions: i32,
     rows: Vec<Row>,
     deeds: Vec<String>,
 }
@@ -107,6 +110,8 @@ impl Snapshot {
         Self {
             pods: pods.len(),
             restarts,
+            resizes: times(events, "InPlaceResizedByVPA"),
+            evictions: times(events, "EvictedByVPA"),
             rows,
             deeds: deeds(events),
         }
@@ -149,10 +154,8 @@ impl Snapshot {
             ));
         }
         lines.push(format!(
-            "  {} pods, {} restarts, {} last deeds shown above",
-            self.pods,
-            self.restarts,
-            self.deeds.len()
+            "  {} pods, {} resizes in place, {} evictions, {} restarts",
+            self.pods, self.resizes, self.evictions, self.restarts
         ));
         if self.rows.iter().all(|row| row.target.is_none()) {
             lines.push("  The daemons ran, but the recommender has not recommended anything.".to_owned());
@@ -163,7 +166,11 @@ impl Snapshot {
 
 impl fmt::Display for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} pods, {} restarts", self.pods, self.restarts)?;
+        writeln!(
+            f,
+            "{} pods, {} resizes in place, {} evictions, {} restarts",
+            self.pods, self.resizes, self.evictions, self.restarts
+        )?;
         writeln!(
             f,
             "  {:<30}{:<20}{:<20}recommended",
@@ -214,6 +221,14 @@ fn targets(vpa: &VerticalPodAutoscaler) -> BTreeMap<&str, Amounts> {
         (container.container_name.as_str(), target)
     });
     amounts.collect()
+}
+
+/// How often something was told.
+fn times(events: &[Event], reason: &str) -> i32 {
+    let told = events
+        .iter()
+        .filter(|event| event.reason.as_deref() == Some(reason));
+    told.map(|event| event.count.unwrap_or(1)).sum()
 }
 
 fn deeds(events: &[Event]) -> Vec<String> {
@@ -267,7 +282,9 @@ mod tests {
                 {"containerName": "proxy", "target": {"cpu": "60m", "memory": "64Mi"}},
             ]}}}),
         );
-        let shown = Snapshot::of(&[pod], &metrics, &vpa, &[]).to_string();
+        let evicted: Event =
+            read(json!({"metadata": {}, "involvedObject": {"name": "p"}, "reason": "EvictedByVPA"}));
+        let shown = Snapshot::of(&[pod], &metrics, &vpa, &[evicted]).to_string();
         let lines: Vec<_> = shown
             .lines()
             .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
@@ -275,10 +292,11 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "1 pods, 2 restarts",
+                "1 pods, 0 resizes in place, 1 evictions, 2 restarts",
                 "container highest usage request recommended",
                 "app - - 1000m 0Mi - -",
                 "proxy (native sidecar) 50m 10Mi 100m 128Mi 60m 64Mi",
+                "· EvictedByVPA p:",
             ]
         );
     }

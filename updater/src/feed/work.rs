@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use chrono::{DateTime, Utc};
 use common::{
-    plan::{LimitRanges, PlanInput, Stage, plan},
+    plan::LimitRanges,
     pod::Pod,
     target::{ControllerKey, ScaleLookup, WellKnown},
 };
@@ -291,18 +291,7 @@ impl Place {
 
 /// Whether a pod has, to the letter, what a VPA gives it.
 fn has_its_size(pod: &Pod, vpa: &Vpa, limit_ranges: &LimitRanges, settings: &Settings) -> bool {
-    let plan = plan(&PlanInput {
-        pod,
-        sizing: &vpa.sizing,
-        formulas: None,
-        limit_ranges,
-        stage: Stage::Running,
-        remembered: None,
-        even_if_off: false,
-        max_cpu_boost: None,
-        gates: &settings.gates,
-        quirks: settings.quirks,
-    });
+    let plan = vpa.plan(pod, limit_ranges, settings);
     let mut planned = plan
         .containers
         .iter()

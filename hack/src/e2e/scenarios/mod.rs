@@ -9,6 +9,7 @@ mod metrics;
 mod recommender;
 mod resize;
 mod time;
+mod updater;
 mod usage;
 mod webhook;
 mod workload;
@@ -28,6 +29,7 @@ pub fn all() -> Vec<Scenario> {
         eviction::all(),
         metrics::all(),
         recommender::all(),
+        updater::all(),
         webhook::all(),
         usage::all(),
         faults::all(),

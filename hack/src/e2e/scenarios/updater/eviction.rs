@@ -1,0 +1,297 @@
+//! Evictions: when they are made, when they are not, and what stops them.
+
+use anyhow::{Context as _, Result, ensure};
+use common::api::k8s::{Deployment, ReplicaSet, StatefulSet};
+use futures::FutureExt as _;
+use http::Method;
+use k8s_openapi::api::{core::v1::ReplicationController, policy::v1::PodDisruptionBudget};
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+
+use super::{
+    super::super::{Look, Need, Scenario, World},
+    super::install_crds,
+    MERGE, PATIENCE, Updater, change_vpa, events, fresh_lease, no_lease, pods, ready, recommend, template,
+    uids, vpa,
+};
+
+pub(super) fn all() -> Vec<Scenario> {
+    vec![
+        Scenario {
+            name: "updater-evicts",
+            about: "pods are evicted up and down while the admission lease is fresh and the VPA's requirements are met, and \
+                    not otherwise",
+            needs: &[Need::Node],
+            run: |world| evicts(world).boxed_local(),
+        },
+        Scenario {
+            name: "updater-minds-replicas",
+            about: "groups of two are evicted whatever controls them, single pods only if the VPA says so",
+            needs: &[Need::Node],
+            run: |world| replicas(world).boxed_local(),
+        },
+        Scenario {
+            name: "updater-breaker",
+            about: "a replacement that admission did not size stops evictions, with an event on the VPA and a metric",
+            needs: &[Need::Node],
+            run: |world| breaker(world).boxed_local(),
+        },
+        Scenario {
+            name: "updater-minds-disruption-budgets",
+            about: "a PodDisruptionBudget refuses evictions for as long as it likes, and the reason is told",
+            needs: &[Need::Node],
+            run: |world| budget(world).boxed_local(),
+        },
+    ]
+}
+
+/// Waits until no pod is left of those there were.
+async fn all_replaced(world: &World, app: &str, before: &[&str]) -> Result<()> {
+    world
+        .until(&format!("all pods of {app} are others"), PATIENCE, async || {
+            let now = pods(world, app).await?;
+            let left = uids(&now).into_iter().filter(|uid| before.contains(uid)).count();
+            Ok(if left == 0 && now.len() >= before.len() {
+                Look::Done(())
+            } else {
+                Look::NotYet(format!("{left} of {} are left", before.len()))
+            })
+        })
+        .await
+}
+
+fn workload(world: &World, name: &str, replicas: usize, is_marked: bool) -> Value {
+    json!({
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas, "selector": {"matchLabels": {"app": name}},
+            "template": template(world, name, is_marked),
+        },
+    })
+}
+
+async fn evicts(world: &World) -> Result<()> {
+    install_crds(world).await?;
+    world
+        .create_object::<Deployment>(workload(world, "web", 3, true))
+        .await?;
+    let requirement = json!([{"resources": ["cpu"], "changeRequirement": "TargetHigherThanRequests"}]);
+    vpa(
+        world,
+        "Deployment",
+        "web",
+        json!({"updateMode": "Recreate", "evictionRequirements": requirement}),
+    )
+    .await?;
+    recommend(world, "web", &[("app", "5m", "8Mi")]).await?;
+    let before = ready(world, "web", 3).await?;
+
+    // Down, and the VPA wants up only.
+    fresh_lease(world).await?;
+    let updater = Updater::start(world, &[]).await?;
+    updater.until_skipped(world, "Requirements", 3).await?;
+    // Up, and the admission component is gone.
+    no_lease(world).await?;
+    recommend(world, "web", &[("app", "30m", "24Mi")]).await?;
+    updater.until_skipped(world, "AdmissionStale", 3).await?;
+    updater.loops(world, 2).await?;
+    ensure!(
+        uids(&before) == uids(&pods(world, "web").await?),
+        "something was evicted"
+    );
+    let told = events(world, "AdmissionStale").await?;
+    ensure!(told.len() == 3, "each pod is told of once, not {told:?}");
+    // The fallback from a resize that cannot be is an eviction too.
+    change_vpa(
+        world,
+        "web",
+        json!({"spec": {"updatePolicy": {"updateMode": "InPlaceOrRecreate"}}}),
+    )
+    .await?;
+    recommend(world, "web", &[("app", "999", "24Mi")]).await?;
+    updater.until_skipped(world, "AdmissionStale", 3).await?;
+    updater.loops(world, 2).await?;
+    ensure!(
+        uids(&before) == uids(&pods(world, "web").await?),
+        "something was evicted"
+    );
+
+    recommend(world, "web", &[("app", "30m", "24Mi")]).await?;
+    change_vpa(
+        world,
+        "web",
+        json!({"spec": {"updatePolicy": {"updateMode": "Recreate"}}}),
+    )
+    .await?;
+    // The resize may have come first; whatever they have now is not what is recommended next.
+    recommend(world, "web", &[("app", "50m", "32Mi")]).await?;
+    fresh_lease(world).await?;
+    all_replaced(world, "web", &uids(&before)).await?;
+    let told = events(world, "EvictedByVPA").await?;
+    ensure!(told.len() >= 3, "told of {told:?}");
+    let of_vpa = events(world, "EvictedPod").await?;
+    ensure!(
+        of_vpa.iter().all(|name| name == "web") && of_vpa.len() >= 3,
+        "told of {of_vpa:?}"
+    );
+
+    // Down, which the VPA takes now.
+    let before = ready(world, "web", 3).await?;
+    change_vpa(
+        world,
+        "web",
+        json!({"spec": {"updatePolicy": {"evictionRequirements": null}}}),
+    )
+    .await?;
+    recommend(world, "web", &[("app", "5m", "8Mi")]).await?;
+    all_replaced(world, "web", &uids(&before)).await?;
+
+    // Off means off.
+    change_vpa(
+        world,
+        "web",
+        json!({"spec": {"updatePolicy": {"updateMode": "Off"}}}),
+    )
+    .await?;
+    updater.loops(world, 1).await?;
+    let before = ready(world, "web", 3).await?;
+    updater.loops(world, 2).await?;
+    ensure!(
+        uids(&before) == uids(&pods(world, "web").await?),
+        "something was evicted in mode Off"
+    );
+    updater.stop().await
+}
+
+async fn replicas(world: &World) -> Result<()> {
+    install_crds(world).await?;
+    fresh_lease(world).await?;
+    let kinds = ["Deployment", "ReplicaSet", "StatefulSet", "ReplicationController"];
+    let mut apps = Vec::new();
+    for kind in kinds {
+        for (suffix, count) in [("two", 2), ("one", 1)] {
+            let name = format!("{}-{suffix}", kind.to_lowercase());
+            let mut object = workload(world, &name, count, true);
+            match kind {
+                "Deployment" => drop(world.create_object::<Deployment>(object).await?),
+                "ReplicaSet" => drop(world.create_object::<ReplicaSet>(object).await?),
+                "StatefulSet" => {
+                    object["spec"]["serviceName"] = json!(name);
+                    object["spec"]["podManagementPolicy"] = json!("Parallel");
+                    drop(world.create_object::<StatefulSet>(object).await?);
+                }
+                _ => {
+                    object["spec"]["selector"] = json!({"app": name});
+                    drop(world.create_object::<ReplicationController>(object).await?);
+                }
+            }
+            vpa(world, kind, &name, json!({"updateMode": "Recreate"})).await?;
+            recommend(world, &name, &[("app", "30m", "24Mi")]).await?;
+            apps.push((name, count));
+        }
+    }
+    let mut before = Vec::new();
+    for (name, count) in &apps {
+        before.push((name, *count, ready(world, name, *count).await?));
+    }
+    let updater = Updater::start(world, &[]).await?;
+    for (name, _, pods) in before.iter().filter(|(_, count, _)| *count == 2) {
+        all_replaced(world, name, &uids(pods)).await?;
+    }
+    updater.until_skipped(world, "TooFewReplicas", 4).await?;
+    for (name, _, known) in before.iter().filter(|(_, count, _)| *count == 1) {
+        ensure!(
+            uids(known) == uids(&pods(world, name).await?),
+            "the only pod of {name} is gone"
+        );
+        change_vpa(world, name, json!({"spec": {"updatePolicy": {"minReplicas": 1}}})).await?;
+    }
+    for (name, _, pods) in before.iter().filter(|(_, count, _)| *count == 1) {
+        all_replaced(world, name, &uids(pods)).await?;
+    }
+    updater.stop().await
+}
+
+async fn breaker(world: &World) -> Result<()> {
+    install_crds(world).await?;
+    fresh_lease(world).await?;
+    // Nobody marks or sizes its pods.
+    world
+        .create_object::<Deployment>(workload(world, "web", 4, false))
+        .await?;
+    vpa(world, "Deployment", "web", json!({"updateMode": "Recreate"})).await?;
+    recommend(world, "web", &[("app", "30m", "24Mi")]).await?;
+    let before = ready(world, "web", 4).await?;
+    // Young pods without a mark may come from an eviction of its own, for all that a new updater knows.
+    let updater = Updater::start(world, &[]).await?;
+    updater.until_skipped(world, "ProbePending", 4).await?;
+    ensure!(
+        uids(&before) == uids(&pods(world, "web").await?),
+        "evicted though pods are new"
+    );
+    updater.stop().await?;
+    // These were sized, but those that come after them are not.
+    let mark = json!({"metadata": {"annotations": {"vpaObservedContainers": "app"}}});
+    for name in before.keys() {
+        let marked = world
+            .send(Method::PATCH, &world.pod_path(name, ""), MERGE, &mark)
+            .await?;
+        ensure!(marked.code == 200, "not marked: {marked:?}");
+    }
+
+    let updater = Updater::start(world, &[]).await?;
+    updater.until_skipped(world, "BreakerOpen", 2).await?;
+    let told = events(world, "EvictionBreakerOpen").await?;
+    ensure!(told == ["web"], "the VPA is told of, not {told:?}");
+    updater.loops(world, 3).await?;
+    let evicted = events(world, "EvictedByVPA").await?;
+    ensure!(
+        evicted.len() == 2,
+        "what the budget allows and no more, not {evicted:?}"
+    );
+    let open = updater.metric("outrigger_updater_open_breakers").await?;
+    ensure!(open > 0.5, "{open} breakers are open");
+    updater.stop().await
+}
+
+async fn budget(world: &World) -> Result<()> {
+    install_crds(world).await?;
+    fresh_lease(world).await?;
+    world
+        .create_object::<Deployment>(workload(world, "web", 4, true))
+        .await?;
+    world
+        .create_object::<PodDisruptionBudget>(json!({
+            "metadata": {"name": "web"},
+            "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "web"}}},
+        }))
+        .await?;
+    vpa(world, "Deployment", "web", json!({"updateMode": "Recreate"})).await?;
+    recommend(world, "web", &[("app", "30m", "24Mi")]).await?;
+    let before = ready(world, "web", 4).await?;
+    let budgets = world.api::<PodDisruptionBudget>();
+    world
+        .until("the budget has seen the pods", PATIENCE, async || {
+            let status = budgets.get("web").await?.status.context("no status")?;
+            Ok(if status.current_healthy == Some(4) {
+                Look::Done(())
+            } else {
+                Look::NotYet(format!("{status:?}"))
+            })
+        })
+        .await?;
+    let updater = Updater::start(world, &[]).await?;
+    updater.until_skipped(world, "DisruptionBudget", 1).await?;
+    updater.loops(world, 2).await?;
+    ensure!(
+        uids(&before) == uids(&pods(world, "web").await?),
+        "the budget was not minded"
+    );
+    ensure!(
+        !events(world, "DisruptionBudget").await?.is_empty(),
+        "nobody was told"
+    );
+    budgets.delete("web", &DeleteParams::default()).await?;
+    all_replaced(world, "web", &uids(&before)).await?;
+    updater.stop().await
+}

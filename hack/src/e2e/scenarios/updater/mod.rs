@@ -1,0 +1,323 @@
+//! The updater at work: what it does to running pods, and what it leaves alone.
+
+mod eviction;
+mod kubelet;
+mod leader;
+mod place;
+mod sidecars;
+
+use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use common::{
+    api::k8s::{Event, Lease, Pod},
+    daemon::{Context, DaemonError, Shutdown},
+};
+use http::Method;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, task::JoinHandle};
+
+use super::super::{Look, Scenario, World};
+use super::pod_spec;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+const MERGE: &str = "application/merge-patch+json";
+
+pub(super) fn all() -> Vec<Scenario> {
+    [
+        place::all(),
+        eviction::all(),
+        kubelet::all(),
+        sidecars::all(),
+        leader::all(),
+    ]
+    .concat()
+}
+
+/// An updater in this process, for the scenario's namespace.
+struct Updater {
+    shutdown: Shutdown,
+    running: JoinHandle<Result<(), DaemonError>>,
+    url: String,
+}
+
+impl Updater {
+    /// Starts one that looks every five seconds for the admission lease of the scenario's own namespace.
+    async fn start(world: &World, flags: &[&str]) -> Result<Self> {
+        let own = own_flags(world);
+        let flags = own.iter().map(String::as_str).chain(flags.iter().copied());
+        let config = updater::Config::from_flags(flags)?;
+        let shutdown = Shutdown::new();
+        let mut context = Context::new(world.client.clone(), world.clock(), shutdown.clone());
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let url = format!("http://{}/metrics", listener.local_addr()?);
+        context.admin = Some(listener);
+        Ok(Self {
+            shutdown,
+            running: tokio::spawn(updater::run(config, context)),
+            url,
+        })
+    }
+
+    async fn stop(self) -> Result<()> {
+        self.shutdown.request();
+        self.running.await?.context("the updater did not end well")
+    }
+
+    /// One of its metrics, by name and labels; zero if it is not there.
+    async fn metric(&self, name: &str) -> Result<f64> {
+        let text = reqwest::get(&self.url).await?.text().await?;
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        Ok(line.map(str::parse).transpose()?.unwrap_or_default())
+    }
+
+    /// How many pods it left as they are for a reason.
+    async fn skipped(&self, reason: &str) -> Result<f64> {
+        self.metric(&format!("outrigger_updater_skipped_pods{{reason=\"{reason}\"}}"))
+            .await
+    }
+
+    /// Waits until so many more loops are done.
+    async fn loops(&self, world: &World, more: u32) -> Result<()> {
+        let name = "vpa_updater_execution_latency_seconds_count{step=\"total\"}";
+        let before = self.metric(name).await?;
+        world
+            .until(
+                &format!("the updater has gone round {more} times"),
+                PATIENCE,
+                async || {
+                    let done = self.metric(name).await? - before;
+                    Ok(if done >= f64::from(more) {
+                        Look::Done(())
+                    } else {
+                        Look::NotYet(format!("{done} times"))
+                    })
+                },
+            )
+            .await
+    }
+
+    /// Waits until so many pods are left as they are for a reason.
+    async fn until_skipped(&self, world: &World, reason: &str, pods: u32) -> Result<()> {
+        world
+            .until(
+                &format!("{pods} pods are left for {reason}"),
+                PATIENCE,
+                async || {
+                    let text = reqwest::get(&self.url).await?.text().await?;
+                    let found = self.skipped(reason).await?;
+                    let reasons = text.lines().filter(|line| {
+                        line.starts_with("outrigger_updater_skipped_pods{") && !line.ends_with(" 0")
+                    });
+                    Ok(if found >= f64::from(pods) {
+                        Look::Done(())
+                    } else {
+                        Look::NotYet(reasons.collect::<Vec<_>>().join(", "))
+                    })
+                },
+            )
+            .await
+    }
+}
+
+fn own_flags(world: &World) -> [String; 3] {
+    [
+        "--updater-interval=5s".to_owned(),
+        format!("--vpa-object-namespace={}", world.namespace),
+        format!(
+            "--admission-controller-status-lease-namespace={}",
+            world.namespace
+        ),
+    ]
+}
+
+/// Makes the admission component's lease look fresh for hours.
+async fn fresh_lease(world: &World) -> Result<()> {
+    let renewed = world.clock().now() + chrono::TimeDelta::hours(10 * 365 * 24);
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "vpa-admission-controller"},
+        "spec": {"holderIdentity": "e2e", "renewTime": renewed.format("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()},
+    });
+    world
+        .api::<Lease>()
+        .patch(
+            "vpa-admission-controller",
+            &PatchParams::apply("e2e").force(),
+            &Patch::Apply(&lease),
+        )
+        .await?;
+    Ok(())
+}
+
+async fn no_lease(world: &World) -> Result<()> {
+    world
+        .api::<Lease>()
+        .delete("vpa-admission-controller", &DeleteParams::default())
+        .await?;
+    Ok(())
+}
+
+fn vpas(world: &World) -> String {
+    format!(
+        "/apis/autoscaling.k8s.io/v1/namespaces/{}/verticalpodautoscalers",
+        world.namespace
+    )
+}
+
+/// A VPA of that name for the controller of that name.
+async fn vpa(world: &World, kind: &str, name: &str, update_policy: Value) -> Result<()> {
+    let version = match kind {
+        "ReplicationController" => "v1",
+        "Job" | "CronJob" => "batch/v1",
+        _ => "apps/v1",
+    };
+    let vpa = json!({
+        "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", "metadata": {"name": name},
+        "spec": {
+            "targetRef": {"apiVersion": version, "kind": kind, "name": name}, "updatePolicy": update_policy,
+        },
+    });
+    let made = world
+        .send(Method::POST, &vpas(world), "application/json", &vpa)
+        .await?;
+    ensure!(made.code == 201, "the VPA was answered by {made:?}");
+    Ok(())
+}
+
+/// Changes a VPA.
+async fn change_vpa(world: &World, name: &str, change: Value) -> Result<()> {
+    let path = format!("{}/{name}", vpas(world));
+    let set = world.send(Method::PATCH, &path, MERGE, &change).await?;
+    ensure!(set.code == 200, "the change was answered by {set:?}");
+    Ok(())
+}
+
+/// Recommends amounts, with bounds that are the target itself.
+async fn recommend(world: &World, name: &str, containers: &[(&str, &str, &str)]) -> Result<()> {
+    let recommended = containers.iter().map(|(container, cpu, memory)| {
+        let amounts = json!({"cpu": cpu, "memory": memory});
+        json!({"containerName": container, "target": amounts, "lowerBound": amounts, "upperBound": amounts})
+    });
+    let status = json!({"status": {"recommendation": {
+        "containerRecommendations": recommended.collect::<Vec<_>>(),
+    }}});
+    let path = format!("{}/{name}/status", vpas(world));
+    let set = world.send(Method::PATCH, &path, MERGE, &status).await?;
+    ensure!(set.code == 200, "the status was answered by {set:?}");
+    Ok(())
+}
+
+/// What a controller of any kind makes its pods from. As if admission had seen them, if they are marked.
+fn template(world: &World, app: &str, is_marked: bool) -> Value {
+    let annotations = if is_marked {
+        json!({"vpaObservedContainers": "app"})
+    } else {
+        json!({})
+    };
+    json!({"metadata": {"labels": {"app": app}, "annotations": annotations}, "spec": pod_spec(world)})
+}
+
+/// The live pods with this label, by name.
+async fn pods(world: &World, app: &str) -> Result<BTreeMap<String, Value>> {
+    let label = ListParams::default().labels(&format!("app={app}"));
+    let pods = world.api::<Pod>().list(&label).await?.items;
+    let live = pods
+        .iter()
+        .filter(|pod| pod.metadata.deletion_timestamp.is_none());
+    live.map(|pod| {
+        Ok((
+            pod.metadata.name.clone().unwrap_or_default(),
+            serde_json::to_value(pod)?,
+        ))
+    })
+    .collect()
+}
+
+/// Waits until there are so many live pods and all are ready.
+async fn ready(world: &World, app: &str, count: usize) -> Result<BTreeMap<String, Value>> {
+    world
+        .until(
+            &format!("{count} pods of {app} are ready"),
+            PATIENCE,
+            async || {
+                let pods = pods(world, app).await?;
+                let ready = pods.values().filter(|pod| is_ready(pod)).count();
+                Ok(if ready == count && pods.len() == count {
+                    Look::Done(pods)
+                } else {
+                    Look::NotYet(format!("{ready} of {} pods are ready", pods.len()))
+                })
+            },
+        )
+        .await
+}
+
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    conditions
+        .into_iter()
+        .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+/// Waits until all pods' container of that list and place really has these requests.
+async fn until_requests(world: &World, app: &str, container: (&str, usize), requests: Value) -> Result<()> {
+    let (list, index) = container;
+    let statuses = match list {
+        "containers" => "containerStatuses",
+        _ => "initContainerStatuses",
+    };
+    world
+        .until(
+            &format!("{app}'s {list} {index} have {requests}"),
+            PATIENCE,
+            async || {
+                let pods = pods(world, app).await?;
+                let has = |pod: &Value| {
+                    let spec = pod["spec"][list][index]["resources"]["requests"].clone();
+                    (
+                        spec,
+                        pod["status"][statuses][index]["resources"]["requests"].clone(),
+                    )
+                };
+                let all: Vec<_> = pods.values().map(has).collect();
+                let done = !all.is_empty()
+                    && all
+                        .iter()
+                        .all(|(spec, status)| *spec == requests && *status == requests);
+                Ok(if done {
+                    Look::Done(())
+                } else {
+                    Look::NotYet(format!("{all:?}"))
+                })
+            },
+        )
+        .await
+}
+
+fn uids(pods: &BTreeMap<String, Value>) -> Vec<&str> {
+    pods.values()
+        .filter_map(|pod| pod["metadata"]["uid"].as_str())
+        .collect()
+}
+
+fn restarts(pods: &BTreeMap<String, Value>) -> i64 {
+    let statuses = ["containerStatuses", "initContainerStatuses"];
+    let all = pods
+        .values()
+        .flat_map(|pod| statuses.map(|list| pod["status"][list].as_array().cloned().unwrap_or_default()));
+    all.flatten()
+        .filter_map(|status| status["restartCount"].as_i64())
+        .sum()
+}
+
+/// The events of a reason, by the name of what they are about.
+async fn events(world: &World, reason: &str) -> Result<Vec<String>> {
+    let all = world.api::<Event>().list(&ListParams::default()).await?.items;
+    let of = all
+        .into_iter()
+        .filter(|event| event.reason.as_deref() == Some(reason));
+    Ok(of.filter_map(|event| event.involved_object.name).collect())
+}
