@@ -72,6 +72,9 @@ pub struct Args {
     /// Register the webhook with the API server; otherwise somebody else has to
     #[arg(long, default_value_t = GoBool(true))]
     register_webhook: GoBool,
+    /// The name of the webhook configuration; each of several instances in one cluster needs its own
+    #[arg(long, default_value = "vpa-webhook-config", value_name = "NAME")]
+    webhook_config_name: String,
     /// Labels of the webhook configuration, KEY:VALUE separated by commas
     #[arg(long, default_value = "", value_name = "LABELS")]
     webhook_labels: String,
@@ -137,6 +140,7 @@ impl Args {
             webhook_timeout_seconds,
             webhook_failure_policy_fail,
             register_webhook,
+            webhook_config_name,
             webhook_labels,
             webhook_reinvocation_policy,
             status_lease_name,
@@ -174,6 +178,7 @@ impl Args {
         };
         let webhook = Webhook {
             register: register_webhook.0,
+            configuration: webhook_config_name,
             client,
             timeout_seconds: webhook_timeout_seconds,
             fail: webhook_failure_policy_fail.0,
@@ -282,6 +287,7 @@ mod tests {
         assert_eq!(tls.ciphers, Vec::<String>::new());
         assert!(matches!(certificates, Certificates::Own { namespace } if namespace == "kube-system"));
         assert!(webhook.register && !webhook.fail);
+        assert_eq!(webhook.configuration, "vpa-webhook-config");
         assert_eq!(webhook.client, Webhook::default().client);
         assert_eq!(webhook.timeout_seconds, 30);
         assert_eq!(webhook.labels, BTreeMap::new());
@@ -292,6 +298,49 @@ mod tests {
             help.contains("[default: /etc/tls-certs/serverCert.pem]"),
             "{help}"
         );
+    }
+
+    /// The table of `spec/vpa.md` 4.1, and the rows of 2.1 that all daemons share.
+    #[test]
+    fn every_flag_of_vpa_is_there_by_name_and_default() {
+        let command = <Args as clap::CommandFactory>::command();
+        for (name, default) in [
+            ("client-ca-file", "/etc/tls-certs/caCert.pem"),
+            ("tls-cert-file", "/etc/tls-certs/serverCert.pem"),
+            ("tls-private-key", "/etc/tls-certs/serverKey.pem"),
+            ("reload-cert", "false"),
+            ("tls-ciphers", ""),
+            ("min-tls-version", "tls1_2"),
+            ("port", "8000"),
+            ("webhook-service", "vpa-webhook"),
+            ("webhook-address", ""),
+            ("webhook-port", ""),
+            ("register-by-url", "false"),
+            ("webhook-timeout-seconds", "30"),
+            ("webhook-failure-policy-fail", "false"),
+            ("register-webhook", "true"),
+            ("webhook-labels", ""),
+            ("status-lease-name", "vpa-admission-controller"),
+            ("status-lease-namespace", ""),
+            ("status-lease-update-interval", "10s"),
+            ("max-allowed-cpu-boost", ""),
+            ("kubeconfig", ""),
+            ("kube-api-qps", "50"),
+            ("kube-api-burst", "100"),
+            ("profiling", "false"),
+            ("vpa-object-namespace", ""),
+            ("ignored-vpa-object-namespaces", ""),
+            ("feature-gates", ""),
+        ] {
+            let flag = command.get_arguments().find(|flag| flag.get_long() == Some(name));
+            let flag = flag.unwrap_or_else(|| panic!("--{name} is missing"));
+            let defaults = flag.get_default_values().iter();
+            let found = defaults
+                .map(|value| value.to_string_lossy())
+                .collect::<Vec<_>>()
+                .join(",");
+            assert_eq!(found, default, "--{name}");
+        }
     }
 
     #[test]
@@ -338,6 +387,7 @@ mod tests {
             "--webhook-timeout-seconds=5",
             "--webhook-failure-policy-fail",
             "--register-webhook=false",
+            "--webhook-config-name=x",
             "--webhook-labels=a:b",
             "--webhook-reinvocation-policy=Never",
             "--status-lease-name=x",

@@ -149,6 +149,8 @@ pub struct CertificateFiles {
 pub struct Webhook {
     /// Whether it is told by ourselves.
     pub register: bool,
+    /// The name of the configuration object.
+    pub configuration: String,
     /// How it reaches us.
     pub client: Client,
     /// How long it waits for an answer.
@@ -163,6 +165,7 @@ impl Default for Webhook {
     fn default() -> Self {
         Self {
             register: true,
+            configuration: "vpa-webhook-config".to_owned(),
             client: Client::Service(ServiceReference {
                 namespace: "kube-system".to_owned(),
                 name: "vpa-webhook".to_owned(),

@@ -24,7 +24,6 @@ use crate::{
     tls::{self, Material},
 };
 
-const NAME: &str = "vpa-webhook-config";
 const WEBHOOK: &str = "vpa.k8s.io";
 /// How often it is looked at whether the configuration is still there.
 const POLL: Duration = Duration::from_secs(60);
@@ -53,6 +52,7 @@ impl Registration {
             timeout_seconds,
             fail,
             labels,
+            configuration,
             register: _,
         } = &self.webhook;
         let mut client_config = WebhookClientConfig {
@@ -89,7 +89,7 @@ impl Registration {
         };
         MutatingWebhookConfiguration {
             metadata: ObjectMeta {
-                name: Some(NAME.to_owned()),
+                name: Some(configuration.clone()),
                 labels: (!labels.is_empty()).then(|| labels.clone()),
                 ..ObjectMeta::default()
             },
@@ -191,9 +191,10 @@ async fn put_right(
     care: Care,
 ) -> kube::Result<()> {
     let wanted = registration.configuration(&material.ca_bundle);
-    let Some(found) = api.get_opt(NAME).await? else {
+    let name = registration.webhook.configuration.as_str();
+    let Some(found) = api.get_opt(name).await? else {
         api.create(&PostParams::default(), &wanted).await?;
-        tracing::info!(configuration = NAME, "registered the webhook");
+        tracing::info!(configuration = name, "registered the webhook");
         return Ok(());
     };
     let trusts = trusts(&found, &wanted);
@@ -208,10 +209,10 @@ async fn put_right(
         },
         "webhooks": wanted.webhooks,
     });
-    api.patch(NAME, &PatchParams::default(), &Patch::Merge(patch))
+    api.patch(name, &PatchParams::default(), &Patch::Merge(patch))
         .await?;
     if trusts {
-        tracing::info!(configuration = NAME, "registered the webhook");
+        tracing::info!(configuration = name, "registered the webhook");
     } else {
         tracing::info!("Successfully patched webhook with new client CA");
     }

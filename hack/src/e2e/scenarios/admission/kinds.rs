@@ -1,92 +1,47 @@
-//! The admission component, in this process and registered by URL, on real pods.
+//! Pods of Deployments, of Jobs and of nobody, with the gate and without.
 
-use std::{
-    net::{Ipv4Addr, TcpListener},
-    time::Duration,
-};
-
-use anyhow::{Context as _, Result, ensure};
-use common::{
-    api::k8s::{Deployment, Lease, MutatingWebhookConfiguration, Pod},
-    clock::Clock,
-    daemon::{Context, DaemonError, Namespaces, Shutdown},
-    gates::{Gate, Gates},
-};
+use anyhow::{Result, ensure};
+use common::api::k8s::{Deployment, Job, Lease, Pod};
 use futures::FutureExt as _;
 use http::Method;
-use kube::{
-    Api,
-    api::{DeleteParams, ListParams},
-};
+use kube::api::{DeleteParams, ListParams};
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
 
-use super::super::{Look, Need, Scenario, World};
-use super::{install_crds, pod_spec};
-
-const PATIENCE: Duration = Duration::from_secs(60);
-const CONFIGURATION: &str = "vpa-webhook-config";
+use super::super::super::{Look, Need, Scenario, World};
+use super::super::{pod, pod_spec};
+use super::{
+    Admission, PATIENCE, configuration, first_requests, install_crds, native_sidecars, unregister, vpa, vpas,
+};
 
 pub(super) fn all() -> Vec<Scenario> {
     vec![Scenario {
         name: "admission-sizes-new-pods",
-        about: "new pods of a Deployment get what its VPA recommends, sidecars with the gate only; bad VPAs are denied; \
-                and without the webhook pods are still created",
+        about: "new pods of a Deployment and of a Job get what their VPA recommends, sidecars with the gate only, bare pods \
+                nothing; bad VPAs are denied; and without the webhook pods are still created",
         needs: &[Need::Node, Need::LocalWebhooks],
         run: |world| sizes(world).boxed_local(),
     }]
 }
 
-/// The component, running.
-struct Admission {
-    shutdown: Shutdown,
-    running: JoinHandle<Result<(), DaemonError>>,
-}
-
-impl Admission {
-    /// Starts it for the scenario's namespace alone, with certificates that it keeps there. It lives in the machine's time
-    /// also where the place does not: whoever calls it checks its certificate by that.
-    fn start(world: &World, gate: bool) -> Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let gates = Gates::default().with(Gate::NativeSidecar, gate);
-        let mut config = admission::Config::local(gates, listener)?;
-        config.namespaces = Namespaces::Only(world.namespace.clone());
-        config.certificates = admission::config::Certificates::Own {
-            namespace: world.namespace.clone(),
-        };
-        config.lease.namespace = world.namespace.clone();
-        config.lease.interval = Duration::from_secs(1);
-        let shutdown = Shutdown::new();
-        let context = Context::new(world.client.clone(), Clock::system(), shutdown.clone());
-        Ok(Self {
-            shutdown,
-            running: tokio::spawn(admission::run(config, context)),
-        })
-    }
-
-    async fn stop(self) -> Result<()> {
-        self.shutdown.request();
-        Ok(self.running.await??)
-    }
-}
-
 async fn sizes(world: &World) -> Result<()> {
     install_crds(world).await?;
     let result = sized(world).await;
-    let configurations: Api<MutatingWebhookConfiguration> = Api::all(world.client.clone());
-    let removed = configurations
-        .delete(CONFIGURATION, &DeleteParams::default())
-        .await;
-    result.and(removed.map(drop).context("removing the webhook configuration"))
+    result.and(unregister(world, &configuration(world)).await)
 }
 
 async fn sized(world: &World) -> Result<()> {
-    vpa(world).await?;
+    let targets = json!([
+        {"containerName": "app", "target": {"cpu": "30m", "memory": "40Mi"}},
+        {"containerName": "proxy", "target": {"cpu": "20m", "memory": "24Mi"}},
+        {"containerName": "setup", "target": {"cpu": "99m", "memory": "99Mi"}},
+    ]);
+    vpa(world, "web", "Deployment", json!({}), &targets).await?;
+    vpa(world, "batch", "Job", json!({}), &targets).await?;
     let recommended = json!({"cpu": "30m", "memory": "40Mi"});
     let sidecar = json!({"cpu": "20m", "memory": "24Mi"});
     let before = json!({"cpu": "5m", "memory": "16Mi"});
 
-    let with_gate = Admission::start(world, true)?;
+    let with_gate = Admission::start(world, Admission::config(world, native_sidecars(true))?);
     let pod = until_sized(world, "gate-on", &recommended).await?;
     ensure!(
         pod["spec"]["initContainers"][1]["resources"]["requests"] == sidecar,
@@ -104,11 +59,12 @@ async fn sized(world: &World) -> Result<()> {
             || annotations["vpaObservedContainers"] == "proxy, app",
         "observed: {annotations}"
     );
+    job_and_bare_pod(world, "gate-on", &recommended, &sidecar).await?;
     denied(world).await?;
     leased(world).await?;
     with_gate.stop().await?;
 
-    let without_gate = Admission::start(world, false)?;
+    let without_gate = Admission::start(world, Admission::config(world, native_sidecars(false))?);
     let pod = world
         .until("the webhook is the one without the gate", PATIENCE, async || {
             let pod = new_pod(world, "gate-off").await?;
@@ -126,6 +82,7 @@ async fn sized(world: &World) -> Result<()> {
         "observed: {}",
         pod["metadata"]["annotations"]
     );
+    job_and_bare_pod(world, "gate-off", &recommended, &before).await?;
     without_gate.stop().await?;
 
     let pod = new_pod(world, "stopped").await?;
@@ -137,33 +94,60 @@ async fn sized(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// A VPA for the Deployment `web` with a recommendation.
-async fn vpa(world: &World) -> Result<()> {
-    let path = vpas(world);
-    let vpa = json!({
-        "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", "metadata": {"name": "web"},
-        "spec": {"targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}},
-    });
-    let made = world.send(Method::POST, &path, "application/json", &vpa).await?;
-    ensure!(made.code == 201, "the VPA was answered by {made:?}");
-    let status = json!({"status": {"recommendation": {"containerRecommendations": [
-        {"containerName": "app", "target": {"cpu": "30m", "memory": "40Mi"}},
-        {"containerName": "proxy", "target": {"cpu": "20m", "memory": "24Mi"}},
-        {"containerName": "setup", "target": {"cpu": "99m", "memory": "99Mi"}},
-    ]}}});
-    let merge = "application/merge-patch+json";
-    let set = world
-        .send(Method::PATCH, &format!("{path}/web/status"), merge, &status)
+/// The pod of a Job is sized as any other, and a pod that nobody controls never is.
+async fn job_and_bare_pod(world: &World, round: &str, app: &Value, proxy: &Value) -> Result<()> {
+    let mut spec = pod_spec(world);
+    spec["restartPolicy"] = json!("Never");
+    world
+        .create_object::<Job>(json!({
+            "metadata": {"name": "batch"},
+            "spec": {"template": {"metadata": {"labels": {"round": round}}, "spec": spec}},
+        }))
         .await?;
-    ensure!(set.code == 200, "the status was answered by {set:?}");
-    Ok(())
-}
+    let pods = world.api::<Pod>();
+    let label = format!("batch.kubernetes.io/job-name=batch,round={round}");
+    let found = world
+        .until("there is a pod of the Job", PATIENCE, async || {
+            let found = pods.list(&ListParams::default().labels(&label)).await?.items;
+            Ok(match found.first() {
+                Some(pod) => Look::Done(serde_json::to_value(pod)?),
+                None => Look::NotYet("none".to_owned()),
+            })
+        })
+        .await?;
+    let requests = &found["spec"]["containers"][0]["resources"]["requests"];
+    ensure!(requests == app, "the Job's pod requests {requests}, {round}");
+    let requests = &found["spec"]["initContainers"][1]["resources"]["requests"];
+    ensure!(
+        requests == proxy,
+        "the Job's sidecar requests {requests}, {round}"
+    );
+    world
+        .api::<Job>()
+        .delete("batch", &DeleteParams::background())
+        .await?;
 
-fn vpas(world: &World) -> String {
-    format!(
-        "/apis/autoscaling.k8s.io/v1/namespaces/{}/verticalpodautoscalers",
-        world.namespace
-    )
+    let mut bare = pod(world, &format!("bare-{round}"));
+    bare["metadata"]["labels"] = json!({"app": "web"});
+    let bare = serde_json::to_value(world.create_object::<Pod>(bare).await?)?;
+    ensure!(
+        bare["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "10m"
+            && bare["metadata"]["annotations"]["vpaObservedContainers"].is_null(),
+        "a bare pod was touched: {bare}"
+    );
+    let now = DeleteParams::default().grace_period(0);
+    pods.delete(&format!("bare-{round}"), &now).await?;
+    world
+        .until("the Job and its pod are gone", PATIENCE, async || {
+            let left = pods.list(&ListParams::default().labels(&label)).await?.items;
+            let job = world.api::<Job>().get_opt("batch").await?;
+            Ok(if left.is_empty() && job.is_none() {
+                Look::Done(())
+            } else {
+                Look::NotYet(format!("{} pods", left.len()))
+            })
+        })
+        .await
 }
 
 /// Makes new pods until one comes with this request of its app: a new registration reaches the API server's cache a moment
@@ -172,11 +156,9 @@ async fn until_sized(world: &World, round: &str, expected: &Value) -> Result<Val
     world
         .until("new pods are sized", PATIENCE, async || {
             let pod = new_pod(world, round).await?;
-            let requests = &pod["spec"]["containers"][0]["resources"]["requests"];
-            Ok(if requests == expected {
-                Look::Done(pod)
-            } else {
-                Look::NotYet(format!("a pod with {requests}"))
+            Ok(match first_requests(&pod, expected) {
+                Ok(()) => Look::Done(pod),
+                Err(seen) => Look::NotYet(seen),
             })
         })
         .await
