@@ -26,7 +26,7 @@ use tokio::{
     net::TcpStream,
     sync::watch,
 };
-use tokio_rustls::TlsConnector;
+use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::{
     config::StatusLease,
@@ -147,28 +147,9 @@ impl Holder {
 }
 
 /// Asks the webhook something, as the API server would, and looks at the answer.
-async fn probe(address: SocketAddr, material: &Arc<Material>, clock: &Clock) -> anyhow::Result<()> {
+async fn probe(address: SocketAddr, material: &Material, clock: &Clock) -> anyhow::Result<()> {
     ensure!(clock.now() < material.expires(), "the certificate has expired");
-    let leaf = material.leaf().context("there is no certificate")?.clone();
-    let provider = Arc::new(ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Exactly {
-            leaf,
-            algorithms: provider.signature_verification_algorithms,
-        }))
-        .with_no_client_auth();
-    let address = match address.ip() {
-        ip if ip.is_unspecified() => SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), address.port()),
-        _ => address,
-    };
-    let stream = TcpStream::connect(address).await.context("cannot connect")?;
-    let name = ServerName::IpAddress(address.ip().into());
-    let mut stream = TlsConnector::from(Arc::new(config))
-        .connect(name, stream)
-        .await
-        .context("no TLS")?;
+    let mut stream = connect(address, material).await?;
     let body = format!(
         r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"{PROBE}"}}}}"#
     );
@@ -190,6 +171,31 @@ async fn probe(address: SocketAddr, material: &Arc<Material>, clock: &Clock) -> 
         bail!("it answers {:?}", answer.lines().next().unwrap_or_default());
     }
     Ok(())
+}
+
+/// A connection to the webhook, if it shows this certificate.
+pub(crate) async fn connect(
+    address: SocketAddr,
+    material: &Material,
+) -> anyhow::Result<TlsStream<TcpStream>> {
+    let leaf = material.leaf().context("there is no certificate")?.clone();
+    let provider = Arc::new(ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Exactly {
+            leaf,
+            algorithms: provider.signature_verification_algorithms,
+        }))
+        .with_no_client_auth();
+    let address = match address.ip() {
+        ip if ip.is_unspecified() => SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), address.port()),
+        _ => address,
+    };
+    let stream = TcpStream::connect(address).await.context("cannot connect")?;
+    let name = ServerName::IpAddress(address.ip().into());
+    let connector = TlsConnector::from(Arc::new(config));
+    connector.connect(name, stream).await.context("no TLS")
 }
 
 /// Trusts one certificate: the one that should be shown. Whether the API server trusts it too is for its CA to say, by
@@ -236,5 +242,69 @@ impl ServerCertVerifier for Exactly {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::tests::Served;
+    use chrono::TimeDelta;
+    use common::clock::VirtualClock;
+
+    #[tokio::test]
+    async fn the_probe_is_answered_by_a_webhook_that_serves_and_by_no_other() {
+        let served = Served::start(true).await;
+        let clock = Clock::system();
+        probe(served.address, &served.material, &clock).await.unwrap();
+        let late = VirtualClock::starting_at(served.material.expires() + TimeDelta::seconds(1));
+        let another = Served::start(false).await;
+        for (address, material, clock, expected) in [
+            (
+                served.address,
+                &served.material,
+                &late.clock(),
+                "the certificate has expired",
+            ),
+            (served.address, &another.material, &clock, "no TLS"),
+            (
+                another.address,
+                &another.material,
+                &clock,
+                "it answers \"HTTP/1.1 503 Service Unavailable\"",
+            ),
+        ] {
+            let error = probe(address, material, clock).await.unwrap_err();
+            assert_eq!(error.to_string(), expected);
+        }
+        let address = served.stop().await;
+        let error = probe(address, &another.material, &clock).await.unwrap_err();
+        assert_eq!(error.to_string(), "cannot connect");
+    }
+
+    #[tokio::test]
+    async fn the_lease_is_created_then_renewed_and_who_comes_second_does_not_mind() {
+        let api = crate::testing::OneObject::new(2);
+        let time = VirtualClock::starting_at(chrono::DateTime::from_timestamp(1_772_323_200, 0).unwrap());
+        let holder = |identity: &str| Holder {
+            api: Api::namespaced(api.client(), "kube-system"),
+            identity: identity.to_owned(),
+            clock: time.clock(),
+            settings: StatusLease::default(),
+        };
+        let (one, other) = (holder("one"), holder("other"));
+        let (first, second) = tokio::join!(one.renew(), other.renew());
+        first.unwrap();
+        second.unwrap();
+        assert_eq!(api.asked(), ["GET", "GET", "POST", "POST"]);
+        time.advance(Duration::from_secs(10)).await;
+        other.renew().await.unwrap();
+        let spec = api.object().unwrap()["spec"].clone();
+        assert_eq!(
+            spec,
+            serde_json::json!({
+                "holderIdentity": "other", "leaseDurationSeconds": 10, "renewTime": "2026-03-01T00:00:10.000000Z",
+            })
+        );
     }
 }

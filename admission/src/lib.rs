@@ -14,6 +14,8 @@ mod reviewer;
 mod run;
 mod server;
 pub mod sidecarset;
+#[cfg(test)]
+mod testing;
 mod tls;
 pub mod vpa;
 

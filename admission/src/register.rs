@@ -331,4 +331,50 @@ mod tests {
         assert!(!trusts(&registration().configuration(b"old"), &wanted));
         assert!(!trusts(&MutatingWebhookConfiguration::default(), &wanted));
     }
+
+    #[tokio::test]
+    async fn it_is_created_or_patched_and_never_deleted() {
+        let api = crate::testing::OneObject::new(1);
+        let configurations: Api<MutatingWebhookConfiguration> = Api::all(api.client());
+        let made = |ca: &[u8]| {
+            let made = rcgen::generate_simple_self_signed(["x".to_owned()]).unwrap();
+            let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+            let mut material =
+                Material::parse(certificate.as_bytes(), certificate.as_bytes(), key.as_bytes()).unwrap();
+            material.ca_bundle = ca.to_vec();
+            Arc::new(material)
+        };
+        let (old, new) = (made(b"old"), made(b"old and new"));
+        let mut registration = registration();
+        let bundle = || api.object().unwrap()["webhooks"][0]["clientConfig"]["caBundle"].clone();
+
+        put_right(&configurations, &registration, &old, Care::Everything)
+            .await
+            .unwrap();
+        assert_eq!(bundle(), "b2xk");
+        put_right(&configurations, &registration, &old, Care::Trust)
+            .await
+            .unwrap();
+        assert_eq!(api.asked(), ["GET", "POST", "GET"], "what is right is left alone");
+
+        put_right(&configurations, &registration, &new, Care::Trust)
+            .await
+            .unwrap();
+        assert_eq!(bundle(), "b2xkIGFuZCBuZXc=");
+
+        // Another replica's flags count when it starts, and not each time it looks.
+        registration.webhook.timeout_seconds = 7;
+        put_right(&configurations, &registration, &new, Care::Trust)
+            .await
+            .unwrap();
+        assert_eq!(api.object().unwrap()["webhooks"][0]["timeoutSeconds"], 30);
+        put_right(&configurations, &registration, &new, Care::Everything)
+            .await
+            .unwrap();
+        assert_eq!(api.object().unwrap()["webhooks"][0]["timeoutSeconds"], 7);
+        assert_eq!(
+            api.asked(),
+            ["GET", "POST", "GET", "GET", "PATCH", "GET", "GET", "PATCH"]
+        );
+    }
 }

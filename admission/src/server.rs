@@ -181,4 +181,4 @@ impl IntoResponse for Refused {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

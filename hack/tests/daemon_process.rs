@@ -16,10 +16,10 @@ use std::{
 };
 
 use hack::sandbox::{Effect, Fault, Options, Sandbox, install_crds};
-use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::{admissionregistration::v1::MutatingWebhookConfiguration, coordination::v1::Lease};
 use kube::Api;
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
@@ -456,4 +456,75 @@ async fn what_a_command_line_gets() {
     for expected in ["updater 0.", "(commit ", "rustc 1.", "Kubernetes API types 1."] {
         assert!(version.contains(expected), "{version}");
     }
+}
+
+/// The command line of `spec/baseline.md`, to the letter.
+#[tokio::test]
+async fn admission_runs_with_the_flags_that_vpa_was_measured_with() {
+    let cluster = Cluster::start().await;
+    let folder = cluster.directory.path();
+    let path = |name: &str| folder.join(name).display().to_string();
+    let mut ca = rcgen::CertificateParams::default();
+    ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let ca_key = rcgen::KeyPair::generate().unwrap();
+    let ca_pem = ca.self_signed(&ca_key).unwrap().pem();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let issuer = rcgen::Issuer::new(ca, ca_key);
+    let params = rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    let certificate = params.signed_by(&key, &issuer).unwrap().pem();
+    for (name, text) in [
+        ("ca.crt", &ca_pem),
+        ("srv.crt", &certificate),
+        ("srv.key", &key.serialize_pem()),
+    ] {
+        std::fs::write(folder.join(name), text).unwrap();
+    }
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = port.local_addr().unwrap().port();
+    let mut admission = cluster
+        .run(
+            "admission",
+            &[
+                &format!("--client-ca-file={}", path("ca.crt")),
+                &format!("--tls-cert-file={}", path("srv.crt")),
+                &format!("--tls-private-key={}", path("srv.key")),
+                &format!("--port={port}"),
+                "--register-by-url",
+                "--webhook-address=https://127.0.0.1",
+                &format!("--webhook-port={port}"),
+            ],
+        )
+        .await;
+    admission.is_ready().await;
+
+    let configurations: Api<MutatingWebhookConfiguration> = Api::all(cluster.sandbox.client().unwrap());
+    let registered = configurations.get("vpa-webhook-config").await.unwrap();
+    let webhook = registered.webhooks.unwrap().remove(0);
+    let url = format!("https://127.0.0.1:{port}");
+    assert_eq!(webhook.client_config.url, Some(url.clone()));
+    assert_eq!(webhook.client_config.ca_bundle.unwrap().0, ca_pem.as_bytes());
+
+    let client = reqwest::Client::builder()
+        .tls_certs_only([reqwest::Certificate::from_pem(ca_pem.as_bytes()).unwrap()])
+        .no_proxy()
+        .build()
+        .unwrap();
+    let review = json!({"request": {
+        "uid": "u", "operation": "CREATE", "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "object": {"metadata": {"name": "p"}, "spec": {"containers": []}},
+    }});
+    let answer = client.post(&url).json(&review).send().await.unwrap();
+    let answer: Value = answer.json().await.unwrap();
+    assert_eq!(answer["response"], json!({"uid": "u", "allowed": true}));
+
+    admission.signal(Signal::TERM);
+    assert_eq!(admission.ends().await.code(), Some(0), "{:?}", admission.log);
+    assert!(
+        configurations
+            .get_opt("vpa-webhook-config")
+            .await
+            .unwrap()
+            .is_some(),
+        "another replica may need it"
+    );
 }

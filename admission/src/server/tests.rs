@@ -1,5 +1,10 @@
 use super::*;
 use crate::{
+    config::TlsSettings,
+    lease::connect,
+    tls::{self, Material},
+};
+use crate::{
     feed::Known,
     metrics::Metrics,
     reviewer::tests::{deployment, pod_review, reviewer},
@@ -7,7 +12,120 @@ use crate::{
 use axum::body::to_bytes;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
+use std::net::{Ipv4Addr, SocketAddr};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    sync::watch,
+    task::JoinHandle,
+};
 use tower::ServiceExt as _;
+
+/// The webhook on a port of its own, over TLS.
+pub(crate) struct Served {
+    pub(crate) address: SocketAddr,
+    pub(crate) material: Material,
+    shutdown: Shutdown,
+    running: JoinHandle<anyhow::Result<()>>,
+}
+
+impl Served {
+    /// Starts it, everything listed or not.
+    pub(crate) async fn start(synced: bool) -> Self {
+        let mut reviewer = ready();
+        if !synced {
+            reviewer.known = Known::new().0;
+        }
+        Self::serve(router(reviewer)).await
+    }
+
+    async fn serve(router: Router) -> Self {
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        let material =
+            || Material::parse(certificate.as_bytes(), certificate.as_bytes(), key.as_bytes()).unwrap();
+        let (_publish, current) = watch::channel(Some(Arc::new(material())));
+        let settings = TlsSettings::default();
+        let (tls, _following) = tls::serving(current, &settings).await.unwrap().unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let shutdown = Shutdown::new();
+        let running = tokio::spawn(serve(listener, tls, router, shutdown.clone(), Duration::ZERO));
+        Self {
+            address,
+            material: material(),
+            shutdown,
+            running,
+        }
+    }
+
+    /// Sends the beginning of a review, of which the last byte is missing.
+    async fn begin(&self) -> (impl AsyncReadAndWrite + use<>, Vec<u8>) {
+        let mut stream = connect(self.address, &self.material).await.unwrap();
+        let mut body = pod_review("Deployment").to_string().into_bytes();
+        let head = format!(
+            "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        let rest = body.split_off(body.len() - 1);
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(&body).await.unwrap();
+        stream.flush().await.unwrap();
+        (stream, rest)
+    }
+
+    pub(crate) async fn stop(self) -> SocketAddr {
+        self.shutdown.request();
+        self.running.await.unwrap().unwrap();
+        self.address
+    }
+}
+
+trait AsyncReadAndWrite: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin {}
+
+impl<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin> AsyncReadAndWrite for S {}
+
+async fn status_line(stream: &mut impl AsyncReadAndWrite) -> String {
+    let mut line = vec![0; "HTTP/1.1 200 OK".len()];
+    stream.read_exact(&mut line).await.unwrap();
+    String::from_utf8(line).unwrap()
+}
+
+#[tokio::test]
+async fn a_request_under_way_is_answered_after_a_stop_and_no_new_one_is_taken() {
+    let served = Served::start(true).await;
+    let (mut stream, rest) = served.begin().await;
+    served.shutdown.request();
+    while tokio::net::TcpStream::connect(served.address).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    assert!(!served.running.is_finished(), "it waits for the request");
+    stream.write_all(&rest).await.unwrap();
+    stream.flush().await.unwrap();
+    assert_eq!(status_line(&mut stream).await, "HTTP/1.1 200 OK");
+    drop(stream);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_gives_its_turn_back() {
+    let webhook = Webhook {
+        reviewer: ready(),
+        turns: Arc::new(Semaphore::new(1)),
+    };
+    let turns = webhook.turns.clone();
+    let served = Served::serve(Router::new().fallback(super::review).with_state(webhook)).await;
+    let (stream, _) = served.begin().await;
+    while turns.available_permits() > 0 {
+        tokio::task::yield_now().await;
+    }
+    drop(stream);
+    let (mut stream, rest) = served.begin().await;
+    stream.write_all(&rest).await.unwrap();
+    stream.flush().await.unwrap();
+    assert_eq!(status_line(&mut stream).await, "HTTP/1.1 200 OK");
+    drop(stream);
+    served.stop().await;
+}
 
 async fn post(reviewer: &Reviewer, content_type: &str, body: impl Into<Body>) -> (u16, String) {
     let request = Request::post("/any/path?x=y")

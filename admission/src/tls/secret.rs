@@ -122,3 +122,50 @@ fn data(kept: &Kept) -> BTreeMap<String, ByteString> {
     .map(|(name, text)| (name.to_owned(), ByteString(text.clone().into_bytes())))
     .into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::OneObject;
+
+    #[tokio::test]
+    async fn replicas_that_start_at_once_agree_on_what_the_first_has_written() {
+        let api = OneObject::new(2);
+        let now = DateTime::from_timestamp(1_772_323_200, 0).unwrap();
+        let keeper = || Keeper::new(&api.client(), "kube-system", "127.0.0.1".to_owned());
+        let (one, other) = (keeper(), keeper());
+        let (one, other) = tokio::join!(one.look(now), other.look(now));
+        let (one, other) = (one.unwrap(), other.unwrap());
+        assert!(one.serves_the_same(&other));
+        assert_eq!(one.ca_bundle, other.ca_bundle);
+        // Both have read that there is none, both have written, and the second has read again.
+        assert_eq!(api.asked(), ["GET", "GET", "POST", "POST", "GET"]);
+        let later = keeper().look(now).await.unwrap();
+        assert!(later.serves_the_same(&one));
+        assert_eq!(api.asked().len(), 6, "nothing is written that is good");
+    }
+
+    #[tokio::test]
+    async fn a_change_is_written_once_and_found_by_the_other() {
+        let api = OneObject::new(1);
+        let now = DateTime::from_timestamp(1_772_323_200, 0).unwrap();
+        let keeper = Keeper::new(&api.client(), "kube-system", "127.0.0.1".to_owned());
+        let first = keeper.look(now).await.unwrap();
+        let due = now + chrono::TimeDelta::days(300);
+        let second = keeper.look(due).await.unwrap();
+        assert!(!second.serves_the_same(&first));
+        assert_eq!(second.ca_bundle, first.ca_bundle);
+        assert!(keeper.look(due).await.unwrap().serves_the_same(&second));
+        assert_eq!(api.asked(), ["GET", "POST", "GET", "PUT", "GET"]);
+        let names: Vec<_> = api.object().unwrap()["data"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .cloned()
+            .collect();
+        assert_eq!(
+            names,
+            ["caCert.pem", "caKey.pem", "serverCert.pem", "serverKey.pem"]
+        );
+    }
+}

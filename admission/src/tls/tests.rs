@@ -62,3 +62,80 @@ fn ciphers_are_chosen_by_go_s_names_and_unknown_ones_passed_over() {
         ]
     );
 }
+
+/// Writes a certificate and its key into a folder, and gives the certificate.
+fn write(folder: &std::path::Path) -> Vec<u8> {
+    let (certificate, key) = made();
+    for (name, text) in [("ca", &certificate), ("crt", &certificate), ("key", &key)] {
+        std::fs::write(folder.join(name), text).unwrap();
+    }
+    certificate
+}
+
+/// As the kubelet mounts a secret: files behind a link that is swapped, of which no file system notification tells.
+#[tokio::test]
+async fn files_are_read_again_when_a_link_above_them_is_swapped_and_kept_when_they_are_broken() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("..data");
+    let turn_to = |name: &str, broken: bool| {
+        let target = folder.path().join(name);
+        std::fs::create_dir(&target).unwrap();
+        let certificate = write(&target);
+        if broken {
+            std::fs::write(target.join("key"), "none").unwrap();
+        }
+        let link = folder.path().join(format!("{name}-link"));
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        std::fs::rename(&link, &data).unwrap();
+        certificate
+    };
+    let first = turn_to("first", false);
+    let source = Certificates::Files {
+        files: crate::config::CertificateFiles {
+            ca: data.join("ca"),
+            certificate: data.join("crt"),
+            key: data.join("key"),
+        },
+        reload: true,
+    };
+    let time = common::clock::VirtualClock::starting_at(DateTime::from_timestamp(1_772_323_200, 0).unwrap());
+    let shutdown = common::daemon::Shutdown::new();
+    let client = crate::testing::OneObject::new(1).client();
+    let context = common::daemon::Context::new(client, time.clock(), shutdown.clone());
+    let handles = common::daemon::Shell::start(context, None).handles();
+    let mut registry = prometheus_client::registry::Registry::default();
+    let metrics = Metrics::register(&mut registry);
+    let part = handles.readiness.part("certificate");
+    let (publish, mut current) = watch::channel(None);
+    let keeping = tokio::spawn(keep(source, "x".to_owned(), handles, metrics, part, publish));
+    let mut bundle = async |expected: &[u8]| {
+        while current
+            .borrow()
+            .as_ref()
+            .is_none_or(|material| material.ca_bundle != expected)
+        {
+            time.advance(FILE_POLL).await;
+            tokio::task::yield_now().await;
+        }
+        current.borrow_and_update().clone().unwrap()
+    };
+    let shown = bundle(&first).await;
+    let text = common::daemon::metrics::encode(&registry).unwrap();
+    for which in ["ca", "serving"] {
+        let line = format!(
+            "outrigger_admission_certificate_expiry_timestamp_seconds{{certificate=\"{which}\"}} {}\n",
+            shown.expires().timestamp()
+        );
+        assert!(text.contains(&line), "{line}{text}");
+    }
+    turn_to("broken", true);
+    for _ in 0..10 {
+        time.advance(FILE_POLL).await;
+        tokio::task::yield_now().await;
+    }
+    assert!(!keeping.is_finished(), "the old one stays");
+    let third = turn_to("third", false);
+    bundle(&third).await;
+    shutdown.request();
+    keeping.await.unwrap().unwrap();
+}
