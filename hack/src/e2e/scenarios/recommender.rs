@@ -17,31 +17,41 @@ use tokio::task::JoinHandle;
 
 use super::super::{Look, Need, Scenario, World};
 use super::{crds, workload};
+use crate::daemon::{Daemon, Process};
+
+mod kinds;
+mod oom;
 
 pub(super) fn all() -> Vec<Scenario> {
-    vec![Scenario {
-        name: "recommends-for-sidecars",
-        about: "app and native sidecar get recommendations with the gate on, the app alone with it off, and restarts lose nothing",
-        needs: &[Need::Node],
-        run: |world| sidecars(world).boxed_local(),
-    }]
+    vec![
+        Scenario {
+            name: "recommends-for-sidecars",
+            about: "app and native sidecar get recommendations with the gate on, the app alone with it off, and restarts lose nothing",
+            needs: &[Need::Node],
+            run: |world| sidecars(world).boxed_local(),
+        },
+        Scenario {
+            name: "recommends-for-every-kind",
+            about: "a Deployment, a StatefulSet, a DaemonSet, a CronJob and a custom resource with scale get recommendations",
+            needs: &[Need::Node],
+            run: |world| kinds::every_kind(world).boxed_local(),
+        },
+        Scenario {
+            name: "recommends-more-after-oom",
+            about: "a container that is killed for want of memory is recommended more than it ever used",
+            needs: &[Need::Node],
+            run: |world| oom::killed(world).boxed_local(),
+        },
+    ]
 }
 
 async fn sidecars(world: &World) -> Result<()> {
     crds::install(world).await?;
     workload::deploy(world, 2).await?;
-    world
-        .create_object::<VerticalPodAutoscaler>(json!({
-            "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", "metadata": {"name": "web"},
-            "spec": {
-                "targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-                "updatePolicy": {"updateMode": "Off"},
-            },
-        }))
-        .await?;
+    watch_over(world, "apps/v1", "Deployment", "web").await?;
 
-    let recommender = Recommender::start(world, true)?;
-    let first = recommended(world, &["app", "proxy"]).await?;
+    let recommender = Recommender::start(world, &[GATE_ON]).await?;
+    let first = recommended(world, "web", &["app", "proxy"]).await?;
     recommender.stop().await?;
     let app = checkpoint(world, "web-app").await?;
     let proxy = checkpoint(world, "web-proxy").await?;
@@ -52,8 +62,10 @@ async fn sidecars(world: &World) -> Result<()> {
         );
     }
 
-    let recommender = Recommender::start(world, false)?;
-    recommended(world, &["app"]).await?;
+    explained(world, &app).await?;
+
+    let recommender = Recommender::start(world, &["--feature-gates=NativeSidecar=false"]).await?;
+    recommended(world, "web", &["app"]).await?;
     recommender.stop().await?;
     let untouched = checkpoint(world, "web-proxy").await?;
     ensure!(
@@ -61,8 +73,8 @@ async fn sidecars(world: &World) -> Result<()> {
         "with the gate off the sidecar's checkpoint was written: {untouched:?}, not {proxy:?}"
     );
 
-    let recommender = Recommender::start(world, true)?;
-    let last = recommended(world, &["app", "proxy"]).await?;
+    let recommender = Recommender::start(world, &[GATE_ON]).await?;
+    let last = recommended(world, "web", &["app", "proxy"]).await?;
     recommender.stop().await?;
     for (name, before) in [("web-app", app), ("web-proxy", proxy)] {
         let after = checkpoint(world, name).await?;
@@ -98,15 +110,71 @@ fn upper_cpu(container: &RecommendedContainerResources) -> Result<MilliCpu> {
     Ok(MilliCpu::from_quantity(&Quantity::try_from(cpu)?))
 }
 
+/// A VPA over a controller that changes nothing.
+async fn watch_over(world: &World, api_version: &str, kind: &str, name: &str) -> Result<()> {
+    let vpa = json!({
+        "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", "metadata": {"name": name},
+        "spec": {
+            "targetRef": {"apiVersion": api_version, "kind": kind, "name": name},
+            "updatePolicy": {"updateMode": "Off"},
+        },
+    });
+    world
+        .create_object::<VerticalPodAutoscaler>(vpa)
+        .await
+        .map(|_: VerticalPodAutoscaler| ())
+}
+
+/// What `explain` says agrees with the status and with the checkpoint.
+async fn explained(world: &World, app: &VerticalPodAutoscalerCheckpointStatus) -> Result<()> {
+    let config = recommender::Config::from_flags([GATE_ON])?;
+    let (client, namespace) = (&world.client, &world.namespace);
+    let explanation =
+        recommender::explain::explain(client, &world.clock(), &config, namespace, "web").await?;
+    let vpa = world.api::<VerticalPodAutoscaler>().get("web").await?;
+    let published = vpa.status.unwrap_or_default().recommendation.unwrap_or_default();
+    let explained: Vec<&str> = explanation
+        .containers
+        .iter()
+        .map(|container| container.name.as_str())
+        .collect();
+    ensure!(explained == ["app", "proxy"], "{explained:?} were explained");
+    let container = &explanation.containers[0];
+    ensure!(
+        container.cpu.samples.count == app.total_samples_count
+            && container.cpu.samples.first == app.first_sample_start,
+        "the samples of the checkpoint are not those explained: {:?} {app:?}",
+        container.cpu.samples
+    );
+    let target = &published.container_recommendations[0].target;
+    for (resource, number) in [
+        ("cpu", &container.cpu.target),
+        ("memory", &container.memory.target),
+    ] {
+        let said = number.published.as_ref().map(ToString::to_string);
+        let status = target.get(resource).map(|amount| amount.0.clone());
+        ensure!(
+            said == status,
+            "the status says {status:?} of {resource}, and explain {said:?}"
+        );
+        ensure!(number.recommended.is_some(), "nothing is recommended: {number:?}");
+    }
+    Ok(())
+}
+
 /// Waits until these containers, and no others, have a recommendation.
-async fn recommended(world: &World, containers: &[&str]) -> Result<Vec<RecommendedContainerResources>> {
+async fn recommended(
+    world: &World,
+    vpa: &str,
+    containers: &[&str],
+) -> Result<Vec<RecommendedContainerResources>> {
     let vpas = world.api::<VerticalPodAutoscaler>();
     world
         .until(
-            &format!("there is a recommendation for {containers:?} alone"),
-            Duration::from_secs(180),
+            &format!("there is a recommendation for {containers:?} of {vpa} alone"),
+            Duration::from_secs(300),
             async || {
-                let status = vpas.get("web").await?.status.unwrap_or_default();
+                let status = vpas.get(vpa).await?.status.unwrap_or_default();
                 let provided = status.conditions.iter().any(|condition| {
                     condition.type_ == ConditionType::RecommendationProvided
                         && condition.status == ConditionStatus::True
@@ -133,30 +201,49 @@ async fn checkpoint(world: &World, name: &str) -> Result<VerticalPodAutoscalerCh
     checkpoint.status.with_context(|| format!("{name} has no status"))
 }
 
-/// A recommender in this process, for the scenario's namespace.
-struct Recommender {
-    shutdown: Shutdown,
-    running: JoinHandle<Result<(), DaemonError>>,
+const GATE_ON: &str = "--feature-gates=NativeSidecar=true";
+
+/// A recommender for the scenario's namespace: a process of its own, or, where time is not the machine's, in this one.
+enum Recommender {
+    Process(Process),
+    Inside {
+        shutdown: Shutdown,
+        running: JoinHandle<Result<(), DaemonError>>,
+    },
 }
 
 impl Recommender {
-    fn start(world: &World, native_sidecars: bool) -> Result<Self> {
+    async fn start(world: &World, flags: &[&str]) -> Result<Self> {
         let namespace = format!("--vpa-object-namespace={}", world.namespace);
-        let gate = format!("--feature-gates=NativeSidecar={native_sidecars}");
-        let config = recommender::Config::from_flags([
+        let own = [
             "--recommender-interval=5s",
             "--checkpoint-max-age=10s",
             &namespace,
-            &gate,
-        ])?;
+        ];
+        let flags = [&own, flags].concat();
+        if world.time().is_err() {
+            let mut process = Process::start(Daemon::Recommender, &world.kubeconfig, &flags).await?;
+            process.ready().await?;
+            return Ok(Self::Process(process));
+        }
+        let config = recommender::Config::from_flags(flags)?;
         let shutdown = Shutdown::new();
         let context = Context::new(world.client.clone(), world.clock(), shutdown.clone());
         let running = tokio::spawn(recommender::run(config, context));
-        Ok(Self { shutdown, running })
+        Ok(Self::Inside { shutdown, running })
     }
 
     async fn stop(self) -> Result<()> {
-        self.shutdown.request();
-        self.running.await?.context("the recommender did not end well")
+        match self {
+            Self::Process(process) => {
+                let status = process.stop().await?;
+                ensure!(status.success(), "the recommender ended with {status}");
+                Ok(())
+            }
+            Self::Inside { shutdown, running } => {
+                shutdown.request();
+                running.await?.context("the recommender did not end well")
+            }
+        }
     }
 }
