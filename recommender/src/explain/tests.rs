@@ -226,7 +226,7 @@ fn people_can_read_it() {
     let story = Story::new(&[], &policies, &status);
     let text = story.explain().to_string();
     for expected in [
-        "VPA shop/web: sizes Deployment web, update mode Recreate, 1 pods",
+        "VPA shop/web: sizes Deployment web, update mode Recreate, 1 pod\n",
         "container app, by its checkpoint of 2026-03-03T00:00:00Z",
         "cpu     1441 samples over 24h0m0s (2026-03-02T00:00:00Z to 2026-03-03T00:00:00Z), worth 13",
         "600m  lowered to maxAllowed, the status still says 550m",

@@ -22,9 +22,10 @@ impl fmt::Display for Explanation {
             containers,
         } = self;
         let target = target.as_deref().unwrap_or("nothing");
+        let plural = if *pods == 1 { "" } else { "s" };
         writeln!(
             f,
-            "VPA {namespace}/{name}: sizes {target}, update mode {update_mode}, {pods} pods"
+            "VPA {namespace}/{name}: sizes {target}, update mode {update_mode}, {pods} pod{plural}"
         )?;
         if let Some(reason) = unsupported {
             writeln!(f, "  its target cannot be sized: {reason}")?;
@@ -67,7 +68,7 @@ impl fmt::Display for ContainerExplanation {
             None => writeln!(f, ", without a checkpoint yet")?,
         }
         if *off {
-            writeln!(f, "  mode Off: nothing is recommended")?;
+            return writeln!(f, "  mode Off: nothing is recommended");
         }
         cpu.write(f, "cpu", "samples")?;
         memory.write(f, "memory", "peaks")
@@ -92,11 +93,13 @@ impl ResourceExplanation {
             Source::Measured => {}
             Source::Published => writeln!(f, "          no usage yet: what was published before stands")?,
             Source::Minimum => writeln!(f, "          no usage yet: the policy names a minimum")?,
-            Source::NoSamples => writeln!(f, "          no usage yet: nothing is recommended")?,
-            Source::NotControlled => writeln!(
-                f,
-                "          not controlled by the policy: nothing is recommended"
-            )?,
+            Source::NoSamples => return writeln!(f, "          no usage yet: nothing is recommended"),
+            Source::NotControlled => {
+                return writeln!(
+                    f,
+                    "          not controlled by the policy: nothing is recommended"
+                );
+            }
         }
         writeln!(
             f,
@@ -157,15 +160,15 @@ impl Number {
         if let Some(published) = published.as_ref().filter(|_| published != recommended) {
             notes.push(format!("the status still says {published}"));
         }
-        writeln!(
-            f,
+        let line = format!(
             "    {name:<7} {:>5} {:>10} {interval:>22} {:>11} {scaled:>11} {:>11} {recommended_text:>16}  {}",
             format!("p{}", (percentile * 1000.0).round() / 10.0),
             usage.to_string(),
             with_margin.to_string(),
             minimum.to_string(),
             notes.join(", "),
-        )
+        );
+        writeln!(f, "{}", line.trim_end())
     }
 }
 
