@@ -166,11 +166,17 @@ impl World {
                 "{}?cpu={cpu}&memory={memory}",
                 self.pod_path(&format!("{name}:{port}"), "proxy/load")
             );
-            let request = Request::post(&path).body(Vec::new())?;
-            self.client
-                .request_text(request)
-                .await
-                .with_context(|| format!("telling {container} of {name} to use {cpu} and {memory}"))?;
+            let what = format!("{container} of {name} takes the order to use {cpu} and {memory}");
+            self.until(&what, Duration::from_secs(30), async || {
+                let request = Request::post(&path).body(Vec::new())?;
+                match self.client.request_text(request).await {
+                    Ok(_) => Ok(Look::Done(())),
+                    // A container counts as ready before its program listens.
+                    Err(kube::Error::Api(status)) if status.code == 503 => Ok(Look::NotYet(status.message)),
+                    Err(error) => Err(error.into()),
+                }
+            })
+            .await?;
         }
         Ok(())
     }

@@ -370,7 +370,7 @@ fn disturbance() -> impl Strategy<Value = Happening> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
     #[test]
     fn never_two_leaders_whatever_the_network_does_and_one_in_the_end(

@@ -32,7 +32,23 @@ pub(super) fn all() -> Vec<Scenario> {
             name: "watch-survives-faults",
             about: "an index that a watch drives ends up with what the server has, whatever happened to the watch",
             needs: &[Need::NoControllers, Need::Faults],
-            run: |world| watch(world).boxed_local(),
+            run: |world| {
+                let effects = vec![
+                    Effect::DropWatch { after_events: 1 },
+                    Effect::ExpireWatch { after_events: 1 },
+                    Effect::Reset,
+                    error(410, None),
+                    error(429, Some(1)),
+                    error(500, None),
+                ];
+                watch(world, effects).boxed_local()
+            },
+        },
+        Scenario {
+            name: "watch-notices-silence",
+            about: "a watch that says nothing more is given up for a new one",
+            needs: &[Need::NoControllers, Need::Faults],
+            run: |world| watch(world, vec![Effect::StallWatch { after_events: 1 }]).boxed_local(),
         },
         Scenario {
             name: "recommender-survives-faults",
@@ -50,7 +66,7 @@ const fn error(code: u16, retry_after_seconds: Option<u32>) -> Effect {
     }
 }
 
-async fn watch(world: &World) -> Result<()> {
+async fn watch(world: &World, effects: Vec<Effect>) -> Result<()> {
     let shutdown = Shutdown::new();
     let part = Readiness::new(shutdown.clone()).part("watch");
     let mut context = Context::new(world.client.clone(), world.clock(), shutdown.clone());
@@ -69,15 +85,6 @@ async fn watch(world: &World) -> Result<()> {
         }
     });
     synced.wait().await;
-    let effects = [
-        Effect::DropWatch { after_events: 1 },
-        Effect::ExpireWatch { after_events: 1 },
-        Effect::StallWatch { after_events: 1 },
-        Effect::Reset,
-        error(410, None),
-        error(429, Some(1)),
-        error(500, None),
-    ];
     for (round, effect) in effects.into_iter().enumerate() {
         let what = format!("{effect:?}");
         disturbed(world, &index, &relist, effect, round)

@@ -1,146 +1,26 @@
 //! What the world knows of pods and nodes: small rows kept up to date from the store's history, asked by the controllers,
 //! the scheduler, the kubelet and the metrics. Reading it costs as much as has changed since the last time.
 
+mod feed;
+mod row;
+
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use chrono::{DateTime, Utc};
-use common::quantity::Quantity;
-use serde_json::Value;
 
+use self::row::{node, running, with_allocated};
+pub(super) use self::{
+    feed::Feed,
+    row::{Node, Owner, Phase, Pod, Room, Running, SIMULATED, Workload, controller, resource_of, time},
+};
 use super::load::{ANNOTATION, PodLoad};
 use crate::sandbox::{
-    pod::total,
-    quantity,
-    store::{Change, Event, Key, Object, Range, Store, Watch},
+    store::{Change, Event, Key, Object, Store},
     tree::{items, text},
 };
-
-/// A pod.
-#[derive(Debug)]
-pub(super) struct Pod {
-    pub(super) object: Arc<Object>,
-    pub(super) phase: Phase,
-    pub(super) ready_since: Option<DateTime<Utc>>,
-    pub(super) terminating: bool,
-    pub(super) created: DateTime<Utc>,
-    pub(super) node: Box<str>,
-    pub(super) owner: Option<Owner>,
-    pub(super) workload: Arc<Workload>,
-    pub(super) load: Arc<PodLoad>,
-    pub(super) running: Box<[Running]>,
-    /// What it takes of its node: the larger of what it wants and what it has.
-    pub(super) needs: Room,
-    /// Whether it waits for a scheduler.
-    pub(super) unscheduled: bool,
-}
-
-impl Pod {
-    /// Whether it counts as one of its owner's pods.
-    pub(super) fn is_active(&self) -> bool {
-        !self.terminating && !self.phase.is_final()
-    }
-
-    pub(super) fn is_ready(&self) -> bool {
-        self.ready_since.is_some() && !self.terminating
-    }
-}
-
-/// `status.phase`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Phase {
-    Pending,
-    Running,
-    Succeeded,
-    Failed,
-}
-
-impl Phase {
-    pub(super) fn is_final(self) -> bool {
-        self >= Self::Succeeded
-    }
-}
-
-/// The controller in the owner references.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Owner {
-    pub(super) kind: String,
-    pub(super) name: String,
-    pub(super) uid: String,
-}
-
-/// What somebody deployed: the topmost controller, or the pod itself.
-#[derive(Debug)]
-pub(super) struct Workload {
-    pub(super) name: Box<str>,
-    pub(super) since: DateTime<Utc>,
-}
-
-/// A container that runs.
-#[derive(Debug)]
-pub(super) struct Running {
-    pub(super) name: Box<str>,
-    pub(super) since: DateTime<Utc>,
-    pub(super) cpu_limit: Option<f64>,
-}
-
-/// Thousandths of cores, bytes, and pods.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Room {
-    pub(super) cpu: i64,
-    pub(super) memory: i64,
-    pub(super) pods: i64,
-}
-
-impl Room {
-    /// What a pod specification asks for.
-    pub(super) fn of(spec: &Value) -> Self {
-        Self {
-            cpu: milli(&total(spec, "requests", "cpu")),
-            memory: units(&total(spec, "requests", "memory")),
-            pods: 1,
-        }
-    }
-
-    pub(super) fn plus(self, other: Self) -> Self {
-        Self {
-            cpu: self.cpu.saturating_add(other.cpu),
-            memory: self.memory.saturating_add(other.memory),
-            pods: self.pods.saturating_add(other.pods),
-        }
-    }
-
-    pub(super) fn minus(self, other: Self) -> Self {
-        Self {
-            cpu: self.cpu.saturating_sub(other.cpu),
-            memory: self.memory.saturating_sub(other.memory),
-            pods: self.pods.saturating_sub(other.pods),
-        }
-    }
-
-    fn max(self, other: Self) -> Self {
-        Self {
-            cpu: self.cpu.max(other.cpu),
-            memory: self.memory.max(other.memory),
-            pods: self.pods.max(other.pods),
-        }
-    }
-}
-
-/// A node.
-#[derive(Debug)]
-pub(super) struct Node {
-    pub(super) object: Arc<Object>,
-    pub(super) allocatable: Room,
-    pub(super) schedulable: bool,
-    /// Whether the simulated kubelet runs its pods.
-    pub(super) simulated: bool,
-}
-
-/// A node with this annotation has a simulated kubelet.
-pub(super) const SIMULATED: &str = "sandbox.outrigger.dev/simulated";
 
 /// See the module. Clones share it.
 #[derive(Clone, Debug)]
@@ -392,134 +272,4 @@ impl Rows {
         self.workloads.insert(owner.uid.clone(), workload.clone());
         workload
     }
-}
-
-/// Follows one resource of the store, beginning with everything there is.
-#[derive(Debug)]
-pub(super) struct Feed {
-    resource: &'static str,
-    watch: Option<Watch>,
-}
-
-impl Feed {
-    pub(super) fn new(resource: &'static str) -> Self {
-        Self {
-            resource,
-            watch: None,
-        }
-    }
-
-    /// What has happened since the last call.
-    pub(super) fn drain(&mut self, store: &Arc<Store>) -> Drained {
-        if let Some(Ok((events, _))) = self.watch.as_mut().map(Watch::catch_up) {
-            return Drained {
-                events,
-                complete: false,
-            };
-        }
-        let page = store
-            .list(self.resource, &Range::default(), &|_| true)
-            .unwrap_or_default();
-        self.watch = Some(store.watch(self.resource, page.revision));
-        let added = |object| Event {
-            change: Change::Added,
-            object,
-            before: None,
-        };
-        Drained {
-            events: page.objects.into_iter().map(added).collect(),
-            complete: true,
-        }
-    }
-}
-
-/// See [`Feed::drain`].
-pub(super) struct Drained {
-    pub(super) events: Vec<Event>,
-    /// These are all objects there are, because it is the first time or too much has happened since the last.
-    pub(super) complete: bool,
-}
-
-/// The controller among the owners of an object.
-pub(super) fn controller(value: &Value) -> Option<Owner> {
-    let reference = items(value, "/metadata/ownerReferences").find(|one| one["controller"] == true)?;
-    Some(Owner {
-        kind: text(reference, "/kind").to_owned(),
-        name: text(reference, "/name").to_owned(),
-        uid: text(reference, "/uid").to_owned(),
-    })
-}
-
-/// Where the store keeps a controller's kind.
-pub(super) fn resource_of(kind: &str) -> Option<&'static str> {
-    match kind {
-        "Deployment" => Some("deployments.apps"),
-        "ReplicaSet" => Some("replicasets.apps"),
-        "StatefulSet" => Some("statefulsets.apps"),
-        "DaemonSet" => Some("daemonsets.apps"),
-        "Job" => Some("jobs.batch"),
-        "CronJob" => Some("cronjobs.batch"),
-        "ReplicationController" => Some("replicationcontrollers"),
-        _ => None,
-    }
-}
-
-/// A time in an object.
-pub(super) fn time(value: &Value, pointer: &str) -> Option<DateTime<Utc>> {
-    let time = DateTime::parse_from_rfc3339(text(value, pointer)).ok()?;
-    Some(time.with_timezone(&Utc))
-}
-
-fn node(object: Arc<Object>) -> Node {
-    let value = object.value();
-    let allocatable = &value["status"]["allocatable"];
-    let at = |name: &str| quantity::at(&allocatable[name]).unwrap_or_default();
-    let ready =
-        items(&value, "/status/conditions").any(|one| one["type"] == "Ready" && one["status"] == "True");
-    Node {
-        allocatable: Room {
-            cpu: milli(&at("cpu")),
-            memory: units(&at("memory")),
-            pods: units(&at("pods")),
-        },
-        schedulable: ready && value["spec"]["unschedulable"] != true,
-        simulated: value["metadata"]["annotations"].get(SIMULATED).is_some(),
-        object,
-    }
-}
-
-fn running(status: &Value) -> Option<Running> {
-    let since = time(status, "/state/running/startedAt")?;
-    let limit = quantity::at(&status["resources"]["limits"]["cpu"]);
-    Some(Running {
-        name: text(status, "/name").into(),
-        since,
-        cpu_limit: limit.map(|limit| limit.approximate_f64()),
-    })
-}
-
-/// The specification with the requests that the kubelet has granted, where those are others.
-fn with_allocated(spec: &Value, status: &Value) -> Option<Value> {
-    let mut granted = None;
-    for (list, statuses) in [
-        ("initContainers", "/initContainerStatuses"),
-        ("containers", "/containerStatuses"),
-    ] {
-        for (i, container) in spec[list].as_array().into_iter().flatten().enumerate() {
-            let status = items(status, statuses).find(|status| status["name"] == container["name"]);
-            let has = status.and_then(|status| status.get("allocatedResources"));
-            if let Some(has) = has.filter(|has| **has != container["resources"]["requests"]) {
-                granted.get_or_insert_with(|| spec.clone())[list][i]["resources"]["requests"] = has.clone();
-            }
-        }
-    }
-    granted
-}
-
-fn milli(quantity: &Quantity) -> i64 {
-    quantity.milli().unwrap_or(i64::MAX)
-}
-
-fn units(quantity: &Quantity) -> i64 {
-    quantity.units().unwrap_or(i64::MAX)
 }

@@ -1,142 +1,11 @@
-//! The four kinds of patches. Server-side apply is simplified: an applier's former fields are remembered and removed when
-//! it drops them, lists merge by their keys, but there are no managed fields and so no conflicts between appliers.
-
-use std::sync::PoisonError;
+//! Strategic merge patches of the built-in kinds: which lists merge by which key, and in which order their items end up.
 
 use serde_json::{Map, Value};
 
-use super::{
-    api::{Api, Part, Write},
-    error::{ApiError, Result},
-    registry::{Form, Kind},
-    store::Key,
-    tree,
-};
-
-/// A patch as its content type declares it.
-#[derive(Clone, Debug)]
-pub enum Patch {
-    /// RFC 6902.
-    Json(json_patch::Patch),
-    /// RFC 7386.
-    Merge(Value),
-    /// Lists merge by keys; built-in kinds only.
-    Strategic(Value),
-    /// Server-side apply.
-    Apply(Value),
-}
-
-impl Patch {
-    /// Reads a body by its content type.
-    ///
-    /// # Errors
-    /// 400 for a bad body, 415 for an unknown type or strategic merge on a custom resource.
-    pub fn parse(kind: &Kind, content_type: &str, body: &[u8]) -> Result<Self> {
-        let bad =
-            |error: &dyn std::fmt::Display| ApiError::bad_request(format!("error decoding patch: {error}"));
-        let document = || serde_json::from_slice(body).map_err(|error| bad(&error));
-        let r#type = content_type.split(';').next().unwrap_or_default().trim();
-        match r#type {
-            "application/json-patch+json" => Ok(Self::Json(
-                serde_json::from_slice(body).map_err(|error| bad(&error))?,
-            )),
-            "application/merge-patch+json" => document().map(Self::Merge),
-            "application/strategic-merge-patch+json" if !kind.is_custom() => document().map(Self::Strategic),
-            "application/apply-patch+yaml" => parse_document(body).map(Self::Apply),
-            _ => {
-                let mut accepted = vec!["application/json-patch+json", "application/merge-patch+json"];
-                if !kind.is_custom() {
-                    accepted.push("application/strategic-merge-patch+json");
-                }
-                accepted.push("application/apply-patch+yaml");
-                let message = format!(
-                    "the body of the request was in an unknown format - accepted media types include: {}",
-                    accepted.join(", ")
-                );
-                Err(ApiError::new(415, "UnsupportedMediaType", message))
-            }
-        }
-    }
-
-    /// Applies the patch to a whole object.
-    ///
-    /// # Errors
-    /// 422 when a JSON patch does not fit.
-    pub fn apply(&self, kind: &Kind, value: &mut Value) -> Result<()> {
-        match self {
-            Self::Json(patch) => json_patch::patch(value, patch).map_err(|error| {
-                tracing::debug!(%error, "a JSON patch does not fit");
-                let why = "the server rejected our request due to an error in our request";
-                ApiError::new(422, "Invalid", why)
-            })?,
-            Self::Merge(patch) => json_patch::merge(value, patch),
-            Self::Strategic(patch) => strategic_merge(value, patch),
-            Self::Apply(_) => self.apply_config(kind, value, None),
-        }
-        Ok(())
-    }
-
-    /// Merges an applied configuration, after taking out what the same applier had set before and now has not.
-    pub fn apply_config(&self, kind: &Kind, value: &mut Value, last: Option<&Value>) {
-        let Self::Apply(config) = self else { return };
-        let mut path = Vec::new();
-        if let Some(last) = last {
-            withdraw(kind, value, last, config, &mut path);
-        }
-        merge_config(kind, value, config, &mut path);
-    }
-}
-
-/// Reads JSON or YAML.
-///
-/// # Errors
-/// 400.
-pub(super) fn parse_document(body: &[u8]) -> Result<Value> {
-    if let Ok(value) = serde_json::from_slice(body) {
-        return Ok(value);
-    }
-    serde_saphyr::from_slice(body)
-        .map_err(|error| ApiError::bad_request(format!("error decoding the body: {error}")))
-}
-
-impl Api {
-    pub(super) fn check_applied(&self, kind: &Kind, key: &Key, body: &Value) -> Result<()> {
-        if tree::text(body, "/apiVersion").is_empty() || tree::text(body, "/kind").is_empty() {
-            return Err(ApiError::bad_request(
-                "an applied configuration must have apiVersion and kind",
-            ));
-        }
-        match tree::text(body, "/metadata/name") {
-            name if name.is_empty() || name == &*key.name => Ok(()),
-            name => Err(ApiError::bad_request(format!(
-                "metadata.name is {name}, but the path names {} {}",
-                kind.resource(),
-                key.name
-            ))),
-        }
-    }
-
-    /// Keeps what an applier has applied; gives what it had applied before.
-    pub(super) fn remember_applied(
-        &self,
-        kind: &Kind,
-        key: &Key,
-        part: Part,
-        body: &Value,
-        write: &Write,
-    ) -> Option<Value> {
-        let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
-        let object = applied.entry((kind.storage.clone(), key.clone())).or_default();
-        let applier = (part, write.manager.clone());
-        if write.dry_run {
-            return object.get(&applier).cloned();
-        }
-        object.insert(applier, body.clone())
-    }
-}
+use crate::sandbox::tree;
 
 /// How a list of a built-in kind merges.
-enum Merging {
+pub(super) enum Merging {
     /// By this field of its items.
     By(&'static str),
     /// As a set of plain values.
@@ -145,7 +14,7 @@ enum Merging {
 
 /// What strategic merge knows about the lists of built-in kinds; `inside` is the nearest named field around it. All
 /// other lists are replaced whole.
-fn merging(inside: &str, field: &str) -> Option<Merging> {
+pub(super) fn merging(inside: &str, field: &str) -> Option<Merging> {
     let container = matches!(inside, "containers" | "initContainers" | "ephemeralContainers");
     Some(match (inside, field) {
         (_, "containers" | "initContainers" | "ephemeralContainers" | "volumes" | "env") => {
@@ -166,7 +35,7 @@ fn merging(inside: &str, field: &str) -> Option<Merging> {
 }
 
 /// Applies a strategic merge patch.
-pub(super) fn strategic_merge(value: &mut Value, patch: &Value) {
+pub(super) fn merge(value: &mut Value, patch: &Value) {
     if let Some(patch) = patch.as_object() {
         merge_map(tree::object(value, &[]), patch, "");
     }
@@ -328,114 +197,6 @@ fn arrange(list: Vec<Value>, named: &[Value], server: &[Value], key: &str) -> Ve
     result
 }
 
-/// The keys by which a list merges under server-side apply.
-fn apply_keys<'a>(kind: &'a Kind, path: &[&'a str]) -> Option<Vec<&'a str>> {
-    match &kind.form {
-        Form::Custom(version) => version.schema.list_map_keys(path),
-        Form::Builtin(_) | Form::Metrics => {
-            let mut names = path.iter().rev().filter(|part| **part != "[]");
-            let field = names.next()?;
-            match merging(names.next().copied().unwrap_or_default(), field)? {
-                Merging::By(key) => Some(vec![key]),
-                Merging::Set => None,
-            }
-        }
-    }
-}
-
-fn same(a: &Value, b: &Value, keys: &[&str]) -> bool {
-    keys.iter().all(|key| a.get(key) == b.get(key))
-}
-
-/// Takes out of `value` what `last` has and `config` has not.
-fn withdraw<'a>(kind: &'a Kind, value: &mut Value, last: &'a Value, config: &Value, path: &mut Vec<&'a str>) {
-    let (Some(last), Some(map)) = (last.as_object(), value.as_object_mut()) else {
-        return;
-    };
-    for (name, last) in last {
-        path.push(name);
-        let keys = last.as_array().and_then(|_| apply_keys(kind, path));
-        let now = config.get(name);
-        match (last, &keys) {
-            (Value::Object(_), _) => {
-                if let Some(child) = map.get_mut(name) {
-                    withdraw(kind, child, last, now.unwrap_or(&Value::Null), path);
-                    if now.is_none() && child.as_object().is_some_and(Map::is_empty) {
-                        map.remove(name);
-                    }
-                }
-            }
-            (Value::Array(items), Some(keys)) => {
-                path.push("[]");
-                if let Some(list) = map.get_mut(name).and_then(Value::as_array_mut) {
-                    for item in items {
-                        let kept = now
-                            .into_iter()
-                            .flat_map(|now| tree::items(now, ""))
-                            .find(|one| same(one, item, keys));
-                        match (kept, list.iter().position(|one| same(one, item, keys))) {
-                            (None, Some(at)) => drop(list.remove(at)),
-                            (Some(kept), Some(at)) => {
-                                if let Some(one) = list.get_mut(at) {
-                                    withdraw(kind, one, item, kept, path);
-                                }
-                            }
-                            (_, None) => {}
-                        }
-                    }
-                }
-                path.pop();
-            }
-            _ if now.is_none() => {
-                map.remove(name);
-            }
-            _ => {}
-        }
-        path.pop();
-    }
-}
-
-fn merge_config<'a>(kind: &'a Kind, value: &mut Value, config: &'a Value, path: &mut Vec<&'a str>) {
-    let Some(config) = config.as_object() else {
-        *value = config.clone();
-        return;
-    };
-    let map = tree::object(value, &[]);
-    for (name, wanted) in config {
-        path.push(name);
-        let keys = wanted.as_array().and_then(|_| apply_keys(kind, path));
-        match (wanted, keys) {
-            (Value::Null, _) => {
-                map.remove(name);
-            }
-            (Value::Object(_), _) => {
-                let child = map.entry(name).or_insert_with(|| Value::Object(Map::new()));
-                merge_config(kind, child, wanted, path);
-            }
-            (Value::Array(items), Some(keys)) => {
-                path.push("[]");
-                let list = map.entry(name).or_insert_with(|| Value::Array(Vec::new()));
-                if let Some(list) = list.as_array_mut() {
-                    for item in items {
-                        if let Some(at) = list.iter().position(|one| same(one, item, &keys)) {
-                            if let Some(one) = list.get_mut(at) {
-                                merge_config(kind, one, item, path);
-                            }
-                        } else {
-                            list.push(item.clone());
-                        }
-                    }
-                }
-                path.pop();
-            }
-            _ => {
-                map.insert(name.clone(), wanted.clone());
-            }
-        }
-        path.pop();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -444,7 +205,7 @@ mod tests {
 
     fn merged(value: &Value, patch: &Value) -> Value {
         let mut value = value.clone();
-        strategic_merge(&mut value, patch);
+        merge(&mut value, patch);
         value
     }
 
