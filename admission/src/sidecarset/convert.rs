@@ -155,7 +155,10 @@ mod tests {
     use super::*;
 
     fn object(version: &str, labels: Value, spec: Value) -> Value {
-        json!({"apiVersion": version, "kind": "SidecarSet", "metadata": {"name": "s", "labels": labels}, "spec": spec})
+        let mut object = json!({"apiVersion": version, "kind": "SidecarSet", "metadata": {"name": "s"}});
+        object["metadata"]["labels"] = labels;
+        object["spec"] = spec;
+        object
     }
 
     #[test]

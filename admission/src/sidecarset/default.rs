@@ -41,7 +41,7 @@ fn default_spec(spec: &mut Value) {
     }
     set_absent(spec, "revisionHistoryLimit", 10);
     each(spec, "patchPodMetadata", |entry| {
-        set_empty(entry, "patchPolicy", "Retain")
+        set_empty(entry, "patchPolicy", "Retain");
     });
     for (list, place) in [
         ("initContainers", "AfterAppContainer"),
@@ -226,7 +226,9 @@ mod tests {
     use super::*;
 
     fn spec(spec: Value) -> Value {
-        defaulted(&json!({"metadata": {"name": "s"}, "spec": spec})).unwrap()["spec"].clone()
+        let mut set = json!({"metadata": {"name": "s"}});
+        set["spec"] = spec;
+        defaulted(&set).unwrap()["spec"].clone()
     }
 
     #[test]

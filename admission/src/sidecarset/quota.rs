@@ -385,7 +385,7 @@ mod tests {
             2 => (0..replicas).prop_map(Step::Create),
             1 => (0..replicas).prop_map(Step::Hear),
         ];
-        prop::collection::vec(step, 0..150)
+        prop::collection::vec(step, 0..120)
     }
 
     /// Runs the steps; how many pods there are, and how many of them stayed.
@@ -419,7 +419,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
         fn one_replica_is_exact_however_late_it_hears(percent in 0_u32..=100, count in 0_u32..100, steps in steps(1)) {

@@ -157,16 +157,14 @@ mod tests {
     }
 
     fn set(image: &str, update: Value, revision: Value) -> SidecarSet {
-        serde_json::from_value(json!({
-            "metadata": {"name": "s"},
-            "spec": {
-                "containers": [{"name": "c", "image": image}],
-                "updateStrategy": update,
-                "injectionStrategy": {"revision": revision},
-                "customVersion": "0",
-            },
-        }))
-        .unwrap()
+        let mut spec = json!({
+            "containers": [{"name": "c", "image": image}],
+            "injectionStrategy": {},
+            "customVersion": "0",
+        });
+        spec["updateStrategy"] = update;
+        spec["injectionStrategy"]["revision"] = revision;
+        serde_json::from_value(json!({"metadata": {"name": "s"}, "spec": spec})).unwrap()
     }
 
     /// The image a pod gets where `stable` is the older and `canary` the current one.

@@ -288,11 +288,11 @@ fn write_field(text: &mut String, shape: Shape, value: Option<&Value>) {
         (Always(zero), None) => text.push_str(zero),
         (Inner(fields), None) => write_struct(text, fields, None),
         (Struct(fields) | Inner(fields), Some(Value::Object(object))) => {
-            write_struct(text, fields, Some(object))
+            write_struct(text, fields, Some(object));
         }
         (Structs(fields), Some(Value::Array(items))) => {
             list(text, items, |text, item| {
-                write_struct(text, fields, item.as_object())
+                write_struct(text, fields, item.as_object());
             });
         }
         (Amounts, Some(Value::Object(amounts))) => {

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use ring::digest::{SHA256, digest};
 
 use super::go_json::sidecars;
-use crate::api::sidecarset::SidecarSetSpec;
+use crate::api::sidecarset::{SidecarContainer, SidecarSetSpec};
 
 /// Both hashes of a set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,11 +31,7 @@ impl Hashes {
 /// Plain init containers have run when an update could come, so they count only beside native ones.
 fn hash(spec: &SidecarSetSpec, with_image: bool) -> String {
     let mut text = format!("{{\"containers\":{}", sidecars(&spec.containers, with_image));
-    if spec
-        .init_containers
-        .iter()
-        .any(|container| container.restarts_always())
-    {
+    if spec.init_containers.iter().any(SidecarContainer::restarts_always) {
         text.push_str(",\"initContainers\":");
         text.push_str(&sidecars(&spec.init_containers, with_image));
     }

@@ -348,11 +348,11 @@ mod tests {
     use serde_json::from_value;
 
     fn set(spec: Value) -> SidecarSet {
-        from_value(json!({
-            "metadata": {"name": "s", "uid": "u", "labels": {"team": "a"}, "annotations": {HASH: "now"}},
-            "spec": spec,
-        }))
-        .unwrap()
+        let labels = json!({"team": "a"});
+        let mut set =
+            json!({"metadata": {"name": "s", "uid": "u", "labels": labels, "annotations": {HASH: "now"}}});
+        set["spec"] = spec;
+        from_value(set).unwrap()
     }
 
     fn image(image: &str) -> SidecarSet {

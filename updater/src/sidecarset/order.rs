@@ -127,14 +127,15 @@ fn scatter(pods: &mut Vec<Standing<'_>>, key: &str, value: &str) {
 mod tests {
     use super::*;
     use serde_json::{Value, json};
+    use std::borrow::Borrow;
 
-    fn pod(name: &str, age: u32, changes: Value) -> SidecarPod {
+    fn pod(name: &str, age: u32, changes: impl Borrow<Value>) -> SidecarPod {
         let mut pod = json!({
             "metadata": {"name": name, "creationTimestamp": format!("2026-03-01T10:{:02}:00Z", 59 - age), "labels": {}},
             "spec": {"nodeName": "n"},
             "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
         });
-        json_merge(&mut pod, &changes);
+        json_merge(&mut pod, changes.borrow());
         serde_json::from_value(pod).unwrap()
     }
 

@@ -91,8 +91,9 @@ mod tests {
     use serde_json::{Value, json};
 
     fn set(strategy: Value) -> SidecarSet {
-        serde_json::from_value(json!({"metadata": {"name": "s"}, "spec": {"updateStrategy": strategy}}))
-            .unwrap()
+        let mut set = json!({"metadata": {"name": "s"}, "spec": {}});
+        set["spec"]["updateStrategy"] = strategy;
+        serde_json::from_value(set).unwrap()
     }
 
     /// So many pods of a kind.

@@ -202,7 +202,7 @@ impl Builder<'_> {
             .map_err(|error| InjectError::Formula {
                 set: set_name.to_owned(),
                 container: sidecar.name().to_owned(),
-                error,
+                error: Box::new(error),
             })?;
         let mut resources = sizing.resources();
         for lowered in requests_within_limits(&mut resources) {

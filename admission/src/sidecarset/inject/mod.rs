@@ -85,7 +85,7 @@ pub enum InjectError {
         /// The set.
         set: String,
         /// Why not.
-        error: ChoiceError,
+        error: Box<ChoiceError>,
     },
     /// What it tells of earlier injections cannot be read.
     #[error(transparent)]
@@ -101,7 +101,7 @@ pub enum InjectError {
         /// The sidecar.
         container: String,
         /// Why.
-        error: PolicyError,
+        error: Box<PolicyError>,
     },
 }
 
@@ -145,7 +145,7 @@ pub fn inject(
             )
             .map_err(|error| InjectError::Choice {
                 set: set.name().to_owned(),
-                error,
+                error: Box::new(error),
             })
         })
         .collect::<Result<Vec<Cow<'_, SidecarSet>>, _>>()?;

@@ -9,12 +9,15 @@ mod strategy;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use common::{
     api::{
         k8s::LabelSelector,
-        sidecarset::{SidecarSet, UpdateStrategyType},
+        sidecarset::{SidecarContainer, SidecarSet, UpdateStrategyType},
     },
     gates::Gates,
     selector::Selector,
@@ -158,12 +161,7 @@ fn check_name(set: &SidecarSet, faults: &mut Faults) {
 fn check_spec(set: &SidecarSet, old: Option<&SidecarSet>, world: &World<'_>, faults: &mut Faults) {
     let spec = &set.spec;
     let is_rolling = spec.update_strategy.type_ != Some(UpdateStrategyType::NotUpdate);
-    if is_rolling
-        && spec
-            .init_containers
-            .iter()
-            .any(|sidecar| sidecar.restarts_always())
-    {
+    if is_rolling && spec.init_containers.iter().any(SidecarContainer::restarts_always) {
         faults.required(
             "spec.updateStrategy",
             "The initContainer in-place upgrade is not currently supported.",
@@ -187,10 +185,7 @@ fn check_spec(set: &SidecarSet, old: Option<&SidecarSet>, world: &World<'_>, fau
 }
 
 fn check_selector(field: &str, selector: &LabelSelector, faults: &mut Faults) {
-    let labels = selector
-        .match_labels
-        .as_ref()
-        .is_none_or(|labels| labels.is_empty());
+    let labels = selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty);
     let expressions = selector.match_expressions.as_ref().is_none_or(Vec::is_empty);
     if labels && expressions {
         faults.required(field, "empty selector is not valid for sidecarset.");
@@ -229,7 +224,7 @@ fn check_revision(set: &SidecarSet, revisions: &Revisions, faults: &mut Faults) 
 }
 
 fn check_metadata(set: &SidecarSet, allowed: &AnnotationKeys, faults: &mut Faults) {
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen = BTreeSet::new();
     for (index, entry) in set.spec.patch_pod_metadata.iter().enumerate() {
         let field = format!("spec.patchPodMetadata[{index}].annotations");
         if entry.annotations.is_empty() {

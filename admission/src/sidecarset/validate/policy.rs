@@ -3,7 +3,7 @@
 
 use common::{
     api::{
-        OpenEnum as _,
+        OpenEnum,
         sidecarset::{ResourcesPolicy, SidecarContainer, SidecarSetSpec, TargetContainersMode},
     },
     formula::Policy,
@@ -63,7 +63,7 @@ fn check_policy(field: &str, sidecar: &SidecarContainer, policy: &ResourcesPolic
     match &policy.target_containers_mode {
         Some(TargetContainersMode::Sum | TargetContainersMode::Max) => {}
         mode => {
-            let mode = mode.as_ref().map(|mode| mode.as_str()).unwrap_or_default();
+            let mode = mode.as_ref().map(OpenEnum::as_str).unwrap_or_default();
             let known = TargetContainersMode::known_names();
             faults.not_supported(format!("{field}.targetContainersMode"), mode, &known);
         }

@@ -54,15 +54,20 @@ fn object(name: &str, annotations: &Value, spec: &Value) -> SidecarSet {
     serde_json::from_value(defaulted(&set).unwrap()).unwrap()
 }
 
+fn merge(target: &mut Value, changes: Value) {
+    let Value::Object(changes) = changes else {
+        panic!("{changes} is no object");
+    };
+    target.as_object_mut().unwrap().extend(changes);
+}
+
 /// A good set with some members of its spec changed.
 fn set(changes: Value) -> SidecarSet {
     let mut spec = json!({
         "selector": {"matchLabels": {"app": "web"}},
         "containers": [{"name": "c", "image": "i"}],
     });
-    for (key, value) in changes.as_object().unwrap() {
-        spec[key] = value.clone();
-    }
+    merge(&mut spec, changes);
     object("s", &json!({}), &spec)
 }
 
@@ -238,9 +243,7 @@ fn names_are_simple_and_short() {
 fn policy(changes: Value) -> Value {
     let mut policy =
         json!({"targetContainersMode": "sum", "targetContainersNameRegex": ".*", "resourcesExpr": {}});
-    for (key, value) in changes.as_object().unwrap() {
-        policy[key] = value.clone();
-    }
+    merge(&mut policy, changes);
     policy
 }
 
