@@ -16,6 +16,7 @@ use crate::{
     },
     pod::{self, Reinvocation},
     run::run,
+    sidecarset::{self, settings::Mode, validate::AnnotationKeys},
 };
 
 const CA_FILE: &str = "/etc/tls-certs/caCert.pem";
@@ -96,6 +97,19 @@ pub struct Args {
     /// What to do as VPA does it though it is wrong: all, none, or a list
     #[arg(long, default_value = "none", long_help = quirks_help(), value_name = "LIST")]
     quirks: Quirks,
+    /// What part SidecarSets play
+    #[arg(long, value_enum, default_value = "size", value_name = "MODE")]
+    sidecarset_mode: Mode,
+    /// Where the revisions of SidecarSets are kept; empty means kruise-system where Kruise injects, and the namespace of
+    /// this pod (NAMESPACE), or kube-system, where we do
+    #[arg(long, default_value = "", value_name = "NAMESPACE")]
+    sidecarset_revision_namespace: String,
+    /// Count the pods that stay on an older revision of a SidecarSet, instead of drawing lots
+    #[arg(long, default_value_t)]
+    sidecarset_exact_partition: GoBool,
+    /// Which annotations SidecarSets may write into pods: regular expressions separated by commas
+    #[arg(long, default_value = "", value_name = "REGEXES")]
+    sidecarset_annotation_keys: AnnotationKeys,
     /// The namespace this runs in
     #[arg(long, env = "NAMESPACE", default_value = "", hide = true)]
     own_namespace: String,
@@ -148,6 +162,10 @@ impl Args {
             status_lease_update_interval,
             max_allowed_cpu_boost,
             quirks,
+            sidecarset_mode,
+            sidecarset_revision_namespace,
+            sidecarset_exact_partition,
+            sidecarset_annotation_keys,
             own_namespace,
         } = self;
         let namespace = first_of([&own_namespace, "kube-system"]);
@@ -184,6 +202,12 @@ impl Args {
             fail: webhook_failure_policy_fail.0,
             labels: labels(&webhook_labels),
         };
+        let mut sidecarsets = sidecarset::settings::Settings::new(sidecarset_mode, &namespace);
+        if !sidecarset_revision_namespace.is_empty() {
+            sidecarsets.namespace = sidecarset_revision_namespace;
+        }
+        sidecarsets.exact_partition = sidecarset_exact_partition.0;
+        sidecarsets.annotation_keys = sidecarset_annotation_keys;
         let own = move |settings: Settings| Config {
             namespaces: settings.namespaces,
             pods: pod::Settings {
@@ -204,6 +228,7 @@ impl Args {
             certificates: source(files, reload_cert.0, namespace),
             webhook,
             lease,
+            sidecarsets,
             linger: LINGER,
         };
         Ok((common, own))
@@ -276,6 +301,7 @@ mod tests {
             certificates,
             webhook,
             lease,
+            sidecarsets,
             linger: _,
         } = config("");
         assert_eq!(namespaces, Namespaces::All);
@@ -292,6 +318,8 @@ mod tests {
         assert_eq!(webhook.timeout_seconds, 30);
         assert_eq!(webhook.labels, BTreeMap::new());
         assert_eq!(lease, StatusLease::default());
+        assert_eq!(sidecarsets.mode, Mode::Size);
+        assert_eq!(sidecarsets.namespace, "kruise-system");
         let help = read("--help").unwrap_err();
         assert!(help.contains("[default: :8944]"), "{help}");
         assert!(
@@ -395,6 +423,10 @@ mod tests {
             "--status-lease-update-interval=1s",
             "--max-allowed-cpu-boost=2",
             "--quirks=all",
+            "--sidecarset-mode=inject",
+            "--sidecarset-revision-namespace=x",
+            "--sidecarset-exact-partition",
+            "--sidecarset-annotation-keys=x",
             "--vpa-object-namespace=x",
             "--feature-gates=NativeSidecar=true",
         ] {
@@ -426,6 +458,8 @@ mod tests {
             ("--webhook-timeout-seconds=31", "31 is not in 1..=30"),
             ("--webhook-reinvocation-policy=Always", "IfNeeded or Never"),
             ("--port=65536", "65536 is not in 0..=65535"),
+            ("--sidecarset-mode=on", "invalid value 'on'"),
+            ("--sidecarset-annotation-keys=(", "unclosed group"),
             ("--quirks=Q1", "unknown quirk \"Q1\""),
         ] {
             let error = read(line).unwrap_err();

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::TcpListener, path::PathBuf, time::Duration
 use common::{api::k8s::ServiceReference, daemon::Namespaces, gates::Gates};
 use rustls::SupportedProtocolVersion;
 
-use crate::pod;
+use crate::{pod, sidecarset};
 
 /// What the admission component is to do.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ pub struct Config {
     pub webhook: Webhook,
     /// How the updater is told that we work.
     pub lease: StatusLease,
+    /// What part SidecarSets play.
+    pub sidecarsets: sidecarset::settings::Settings,
     /// How long new requests are still taken after a stop is asked for, so that the API server hears of it first.
     pub linger: Duration,
 }
@@ -53,6 +55,7 @@ impl Config {
                 ..Webhook::default()
             },
             lease: StatusLease::default(),
+            sidecarsets: sidecarset::settings::Settings::new(sidecarset::settings::Mode::Size, "kube-system"),
             linger: Duration::ZERO,
         })
     }

@@ -27,6 +27,8 @@ pub(crate) struct Index {
     pub(crate) limit_ranges: LimitRangeIndex,
     /// The formulas of SidecarSets, where they are looked at.
     pub(crate) formulas: FormulaIndex,
+    /// The SidecarSets, where we inject them.
+    pub(crate) sidecarsets: crate::sidecarset::known::Known,
 }
 
 /// The controllers: those that are watched, and those that were asked for.

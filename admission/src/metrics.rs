@@ -207,6 +207,7 @@ impl Metrics {
         let resource = match subject {
             Subject::Pod => "Pod",
             Subject::Vpa => "VPA",
+            Subject::SidecarSet => "SidecarSet",
             Subject::Unknown => "unknown",
         };
         let status = match (subject, status) {

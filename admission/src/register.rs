@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 
 use common::{
     api::k8s::{
-        ByteString, LabelSelector, LabelSelectorRequirement, MatchCondition, MutatingWebhook,
-        MutatingWebhookConfiguration, ObjectMeta, RuleWithOperations, WebhookClientConfig,
+        ByteString, CustomResourceDefinition, LabelSelector, LabelSelectorRequirement, MatchCondition,
+        MutatingWebhook, MutatingWebhookConfiguration, ObjectMeta, RuleWithOperations, WebhookClientConfig,
     },
     daemon::{Handles, Namespaces, Part},
     quirks::{Quirk, Quirks},
@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use crate::{
     config::{Client, Webhook},
     pod::Reinvocation,
+    sidecarset::register as sidecarset,
     tls::{self, Material},
 };
 
@@ -42,10 +43,23 @@ pub(crate) struct Registration {
     pub(crate) namespaces: Namespaces,
     pub(crate) reinvocation: Reinvocation,
     pub(crate) quirks: Quirks,
+    /// The namespaces whose pods are not injected, where others are.
+    pub(crate) excluded: Option<Vec<String>>,
 }
 
 impl Registration {
-    /// The configuration as it should be.
+    /// The configurations as they should be.
+    fn configurations(&self, ca_bundle: &[u8]) -> Vec<MutatingWebhookConfiguration> {
+        let injects = self.excluded.as_ref();
+        let injects = injects
+            .map(|excluded| sidecarset::configuration(&self.webhook, &self.namespaces, excluded, ca_bundle));
+        injects
+            .into_iter()
+            .chain([self.configuration(ca_bundle)])
+            .collect()
+    }
+
+    /// The configuration for VPAs and the pods they control, as it should be.
     fn configuration(&self, ca_bundle: &[u8]) -> MutatingWebhookConfiguration {
         let Webhook {
             client,
@@ -149,10 +163,13 @@ pub(crate) async fn keep(
         let Some(mut material) = tls::first(&mut current).await else {
             return;
         };
-        let api: Api<MutatingWebhookConfiguration> = Api::all(handles.client.clone());
+        let mut unconverted = false;
         let mut care = Care::Everything;
         loop {
-            let pause = match put_right(&api, &registration, &material, care).await {
+            if registration.excluded.is_some() {
+                convert(&handles.client, &registration, &material, &mut unconverted).await;
+            }
+            let pause = match put_all_right(&handles.client, &registration, &material, care).await {
                 Ok(()) => {
                     part.ready();
                     registered.send_replace(true);
@@ -184,20 +201,60 @@ pub(crate) async fn keep(
     }
 }
 
-async fn put_right(
-    api: &Api<MutatingWebhookConfiguration>,
+async fn put_all_right(
+    client: &kube::Client,
     registration: &Registration,
     material: &Arc<Material>,
     care: Care,
 ) -> kube::Result<()> {
-    let wanted = registration.configuration(&material.ca_bundle);
-    let name = registration.webhook.configuration.as_str();
+    let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    for wanted in registration.configurations(&material.ca_bundle) {
+        put_right(&api, &wanted, care).await?;
+    }
+    Ok(())
+}
+
+/// Names us for the conversion of SidecarSets, whose older version loses its namespace without one. That we cannot is said
+/// once.
+async fn convert(
+    client: &kube::Client,
+    registration: &Registration,
+    material: &Arc<Material>,
+    failed: &mut bool,
+) {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let patch = sidecarset::conversion(&registration.webhook, &material.ca_bundle);
+    match api
+        .patch(
+            sidecarset::DEFINITION,
+            &PatchParams::default(),
+            &Patch::Merge(patch),
+        )
+        .await
+    {
+        Ok(_) => *failed = false,
+        Err(kube::Error::Api(status)) if status.is_not_found() => {}
+        Err(error) => {
+            if !*failed {
+                tracing::warn!(%error, "cannot register the conversion of SidecarSets; use apps.kruise.io/v1beta1 only");
+            }
+            *failed = true;
+        }
+    }
+}
+
+async fn put_right(
+    api: &Api<MutatingWebhookConfiguration>,
+    wanted: &MutatingWebhookConfiguration,
+    care: Care,
+) -> kube::Result<()> {
+    let name = wanted.metadata.name.as_deref().unwrap_or_default();
     let Some(found) = api.get_opt(name).await? else {
-        api.create(&PostParams::default(), &wanted).await?;
+        api.create(&PostParams::default(), wanted).await?;
         tracing::info!(configuration = name, "registered the webhook");
         return Ok(());
     };
-    let trusts = trusts(&found, &wanted);
+    let trusts = trusts(&found, wanted);
     if care == Care::Trust && trusts {
         return Ok(());
     }
@@ -220,12 +277,13 @@ async fn put_right(
 }
 
 fn trusts(found: &MutatingWebhookConfiguration, wanted: &MutatingWebhookConfiguration) -> bool {
-    let bundle = |configuration: &MutatingWebhookConfiguration| {
+    let bundle = |configuration: &MutatingWebhookConfiguration, name: &str| {
         let mut webhooks = configuration.webhooks.iter().flatten();
-        let ours = webhooks.find(|webhook| webhook.name == WEBHOOK);
+        let ours = webhooks.find(|webhook| webhook.name == name);
         ours.and_then(|webhook| webhook.client_config.ca_bundle.clone())
     };
-    bundle(found) == bundle(wanted)
+    let mut webhooks = wanted.webhooks.iter().flatten();
+    webhooks.all(|webhook| bundle(found, &webhook.name) == webhook.client_config.ca_bundle)
 }
 
 #[cfg(test)]
@@ -239,6 +297,7 @@ mod tests {
             namespaces: Namespaces::All,
             reinvocation: Reinvocation::IfNeeded,
             quirks: Quirks::none(),
+            excluded: None,
         }
     }
 
@@ -335,7 +394,7 @@ mod tests {
     #[tokio::test]
     async fn it_is_created_or_patched_and_never_deleted() {
         let api = crate::testing::OneObject::new(1);
-        let configurations: Api<MutatingWebhookConfiguration> = Api::all(api.client());
+        let client = api.client();
         let made = |ca: &[u8]| {
             let made = rcgen::generate_simple_self_signed(["x".to_owned()]).unwrap();
             let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
@@ -348,27 +407,27 @@ mod tests {
         let mut registration = registration();
         let bundle = || api.object().unwrap()["webhooks"][0]["clientConfig"]["caBundle"].clone();
 
-        put_right(&configurations, &registration, &old, Care::Everything)
+        put_all_right(&client, &registration, &old, Care::Everything)
             .await
             .unwrap();
         assert_eq!(bundle(), "b2xk");
-        put_right(&configurations, &registration, &old, Care::Trust)
+        put_all_right(&client, &registration, &old, Care::Trust)
             .await
             .unwrap();
         assert_eq!(api.asked(), ["GET", "POST", "GET"], "what is right is left alone");
 
-        put_right(&configurations, &registration, &new, Care::Trust)
+        put_all_right(&client, &registration, &new, Care::Trust)
             .await
             .unwrap();
         assert_eq!(bundle(), "b2xkIGFuZCBuZXc=");
 
         // Another replica's flags count when it starts, and not each time it looks.
         registration.webhook.timeout_seconds = 7;
-        put_right(&configurations, &registration, &new, Care::Trust)
+        put_all_right(&client, &registration, &new, Care::Trust)
             .await
             .unwrap();
         assert_eq!(api.object().unwrap()["webhooks"][0]["timeoutSeconds"], 30);
-        put_right(&configurations, &registration, &new, Care::Everything)
+        put_all_right(&client, &registration, &new, Care::Everything)
             .await
             .unwrap();
         assert_eq!(api.object().unwrap()["webhooks"][0]["timeoutSeconds"], 7);

@@ -31,6 +31,12 @@ pub struct Request<'a> {
     /// What is done: `CREATE`, `UPDATE`.
     #[serde(deserialize_with = "nullable")]
     pub operation: String,
+    /// The part of the object that it is about, if not all of it.
+    #[serde(deserialize_with = "nullable")]
+    pub sub_resource: String,
+    /// Whether nothing will come of it.
+    #[serde(deserialize_with = "nullable")]
+    pub dry_run: bool,
     /// The object as it shall be.
     #[serde(borrow)]
     pub object: Option<&'a RawValue>,

@@ -14,6 +14,7 @@ use crate::{
     metrics::{Metrics, Status},
     pod::{PodError, Settings},
     review::{Request, Response},
+    sidecarset::injector::Injector,
 };
 
 /// How long a pod waits for a scale to be asked for, all in all.
@@ -31,9 +32,37 @@ pub(crate) struct Reviewer {
     pub(crate) settings: std::sync::Arc<Settings>,
     pub(crate) metrics: Metrics,
     pub(crate) clock: Clock,
+    /// Who answers for SidecarSets.
+    pub(crate) injector: Injector,
 }
 
 impl Reviewer {
+    /// The answer to the body of a review of a new pod that is to get its sidecars.
+    pub(crate) fn inject(&self, body: &[u8]) -> Response {
+        let started = self.clock.moment();
+        let response = match Request::parse(body) {
+            Ok(request) => {
+                let index = self.known.read();
+                self.injector.inject(&request, &index.sidecarsets)
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a review cannot be read");
+                Response::allowed(String::new())
+            }
+        };
+        let status = match &response.status {
+            Some(status) => {
+                tracing::info!(uid = response.uid, reason = status.message, "denied a pod");
+                Status::Error
+            }
+            None if response.patch.is_empty() => Status::Skipped,
+            None => Status::Applied,
+        };
+        self.metrics
+            .reviewed(Subject::SidecarSet, status, self.clock.moment().since(started));
+        response
+    }
+
     /// The answer to the body of a review.
     pub(crate) async fn review(&self, body: &[u8]) -> Response {
         let started = self.clock.moment();
@@ -99,6 +128,13 @@ impl Reviewer {
         guarded(
             || {
                 let index = self.known.read();
+                if Subject::of(request) == Subject::SidecarSet {
+                    let response = self.injector.review(request, &index.sidecarsets);
+                    return Ok(Answer {
+                        response,
+                        trouble: None,
+                    });
+                }
                 answer_request(request, &index.world(), &self.settings)
             },
             || {
@@ -137,11 +173,14 @@ pub(crate) mod tests {
     use super::*;
     use common::{
         api::vpa::VerticalPodAutoscaler,
+        gates::Gates,
         target::{Controller, ControllerKey, Scale, ScaleLookup, WellKnown},
     };
     use prometheus_client::registry::Registry;
     use serde_json::{Value, json};
-    use tokio::sync::mpsc;
+    use tokio::sync::{mpsc, watch};
+
+    use crate::sidecarset::{self, settings::Mode};
 
     /// A reviewer that knows of a VPA for the Deployment `web`, with a recommendation, and is synced.
     pub(crate) fn reviewer(target_kind: &str) -> (Reviewer, mpsc::Receiver<ControllerKey>) {
@@ -161,8 +200,20 @@ pub(crate) mod tests {
             settings: Settings::default().into(),
             metrics: Metrics::register(&mut Registry::default()),
             clock: Clock::system(),
+            injector: injector(Mode::Size),
         };
         (reviewer, wishes)
+    }
+
+    /// One that knows what there is.
+    pub(crate) fn injector(mode: Mode) -> Injector {
+        Injector {
+            settings: sidecarset::settings::Settings::new(mode, "kube-system").into(),
+            gates: Gates::default(),
+            clock: Clock::system(),
+            quotas: None,
+            settled: watch::channel(true).1,
+        }
     }
 
     pub(crate) fn deployment(reviewer: &Reviewer) {

@@ -1,10 +1,14 @@
 //! The admission component in its shell: watches, certificates, server, registration and lease, each a task of its own.
 
-use std::net::TcpListener;
+use std::{
+    net::TcpListener,
+    sync::{Arc, Mutex},
+};
 
 use anyhow::Context as _;
 use common::{
     daemon::{Context, DaemonError, ListenAddress, Shell},
+    gates::Gates,
     kube::watch::WatchMetrics,
 };
 use tokio::sync::watch;
@@ -16,7 +20,15 @@ use crate::{
     metrics::Metrics,
     register::{self, Registration},
     reviewer::Reviewer,
-    server, tls,
+    server,
+    sidecarset::{
+        self,
+        injector::Injector,
+        quota::Quotas,
+        replica,
+        settings::{Mode, Settings},
+    },
+    tls,
 };
 
 /// Runs the admission component until shutdown is requested. It has no loop, so its health never fails
@@ -30,6 +42,7 @@ pub async fn run(config: Config, mut context: Context) -> Result<(), DaemonError
         certificates,
         webhook,
         lease: status_lease,
+        sidecarsets,
         linger,
     } = config;
     let metrics = Metrics::register(&mut context.registry);
@@ -38,6 +51,14 @@ pub async fn run(config: Config, mut context: Context) -> Result<(), DaemonError
     let handles = shell.handles();
 
     let (known, wishes) = Known::new();
+    let injector = injector(
+        &mut shell,
+        &watch_metrics,
+        &known,
+        sidecarsets,
+        pods.gates.clone(),
+    );
+    let mut settled = injector.settled.clone();
     feed::start(&mut shell, &watch_metrics, &namespaces, &known, wishes);
 
     let (publish, current) = watch::channel(None);
@@ -58,12 +79,14 @@ pub async fn run(config: Config, mut context: Context) -> Result<(), DaemonError
         reinvocation: pods.reinvocation,
         quirks: pods.quirks,
         webhook,
+        excluded: (injector.settings.mode == Mode::Inject).then(|| injector.settings.excluded.clone()),
     };
     let reviewer = Reviewer {
         known: known.clone(),
         settings: pods.into(),
         metrics: metrics.clone(),
         clock: handles.clock.clone(),
+        injector,
     };
     let listening = handles.readiness.part("webhook server");
     let (bound, address) = watch::channel(None);
@@ -94,6 +117,7 @@ pub async fn run(config: Config, mut context: Context) -> Result<(), DaemonError
     shell.spawn("registration", async move {
         let ready = async {
             known.wait_synced().await;
+            let _is_settled = settled.wait_for(|settled| *settled).await.is_ok();
             serving.wait_for(Option::is_some).await.is_ok()
         };
         tokio::select! {
@@ -127,6 +151,45 @@ pub async fn run(config: Config, mut context: Context) -> Result<(), DaemonError
         Ok(())
     });
     shell.run().await
+}
+
+/// Who answers for SidecarSets, and the tasks that it needs.
+fn injector(
+    shell: &mut Shell,
+    metrics: &WatchMetrics,
+    known: &Known,
+    settings: Settings,
+    gates: Gates,
+) -> Injector {
+    let handles = shell.handles();
+    let settings = Arc::new(settings);
+    let counts = settings.mode == Mode::Inject && settings.exact_partition;
+    let quotas = counts.then(|| {
+        let identity = replica::identity(&handles.clock);
+        let quotas = Arc::new(Mutex::new(Quotas::new(identity.clone())));
+        let part = handles.readiness.part("leases of replicas");
+        let keeping = replica::keep(
+            identity,
+            settings.namespace.clone(),
+            Arc::clone(&quotas),
+            handles.clone(),
+            part,
+            metrics.clone(),
+        );
+        shell.spawn("leases of replicas", async move {
+            keeping.await;
+            Ok(())
+        });
+        quotas
+    });
+    let settled = sidecarset::feed::start(shell, metrics, known, &settings, quotas.as_ref());
+    Injector {
+        settings,
+        gates,
+        clock: handles.clock.clone(),
+        quotas,
+        settled,
+    }
 }
 
 async fn listener(listen: Listen) -> anyhow::Result<TcpListener> {

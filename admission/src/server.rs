@@ -20,6 +20,7 @@ use tokio::sync::Semaphore;
 use crate::{
     metrics::{Refused, Step},
     reviewer::Reviewer,
+    sidecarset::convert,
 };
 
 const MAX_BODY: usize = 5 * 1024 * 1024;
@@ -34,6 +35,11 @@ const BODY_PATIENCE: Duration = Duration::from_secs(10);
 const IDLE_PATIENCE: Duration = Duration::from_secs(120);
 /// How long requests under way may take once the server stops.
 const DRAIN: Duration = Duration::from_secs(15);
+
+/// Where new pods get their sidecars.
+pub(crate) const INJECT: &str = "/mutate-pod";
+/// Where SidecarSets are converted from one version to another.
+pub(crate) const CONVERT: &str = "/convert";
 
 /// Everything that is served.
 pub(crate) fn router(reviewer: Reviewer) -> Router {
@@ -84,6 +90,24 @@ pub(crate) async fn serve(
     }
 }
 
+/// What a request is for, by its path. Those of VPA come on any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Route {
+    Inject,
+    Convert,
+    Review,
+}
+
+impl Route {
+    fn of(path: &str) -> Self {
+        match path {
+            INJECT => Self::Inject,
+            CONVERT => Self::Convert,
+            _ => Self::Review,
+        }
+    }
+}
+
 #[derive(Clone)]
 struct Webhook {
     reviewer: Reviewer,
@@ -106,6 +130,7 @@ impl Webhook {
             known,
             metrics,
             clock,
+            injector,
             ..
         } = &self.reviewer;
         let started = clock.moment();
@@ -113,7 +138,8 @@ impl Webhook {
         if content_type.is_none_or(|text| text != "application/json") {
             return Err(Refused::ContentType);
         }
-        if !known.is_synced() {
+        let route = Route::of(request.uri().path());
+        if !known.is_synced() || (route == Route::Inject && !injector.is_settled()) {
             return Err(Refused::NotSynced);
         }
         let turn = tokio::time::timeout(TURN_PATIENCE, self.turns.acquire()).await;
@@ -125,7 +151,14 @@ impl Webhook {
             .map_err(|_| Refused::Unread)??;
         let read = clock.moment();
         metrics.step(Step::ReadRequest, read.since(started));
-        let response = self.reviewer.review(&body).await;
+        let response = match route {
+            Route::Convert => {
+                let body = convert::review(&body).map_err(|_| Refused::Unread)?;
+                return Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response());
+            }
+            Route::Inject => self.reviewer.inject(&body),
+            Route::Review => self.reviewer.review(&body).await,
+        };
         let admitted = clock.moment();
         metrics.step(Step::Admit, admitted.since(read));
         let body = response.to_body().map_err(|error| {

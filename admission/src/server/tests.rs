@@ -7,7 +7,8 @@ use crate::{
 use crate::{
     feed::Known,
     metrics::Metrics,
-    reviewer::tests::{deployment, pod_review, reviewer},
+    reviewer::tests::{deployment, injector, pod_review, reviewer},
+    sidecarset::settings::Mode,
 };
 use axum::body::to_bytes;
 use prometheus_client::registry::Registry;
@@ -298,4 +299,99 @@ async fn so_many_at_once_and_no_more() {
         .answer(request(Body::from(pod_review("Deployment").to_string())))
         .await;
     assert_eq!(next.unwrap().status(), 200, "its turn is free again");
+}
+
+/// The reviewer of one that injects, and knows a set.
+fn injecting() -> Reviewer {
+    let reviewer = Reviewer {
+        injector: injector(Mode::Inject),
+        ..ready()
+    };
+    let set = json!({
+        "metadata": {"name": "log"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "web"}},
+            "containers": [{"name": "agent", "image": "a", "podInjectPolicy": "AfterAppContainer"}],
+        },
+    });
+    let set = serde_json::from_value(set).unwrap();
+    reviewer.known.write().sidecarsets.apply_set(&set);
+    reviewer
+}
+
+async fn post_to(reviewer: &Reviewer, path: &str, body: &Value) -> Value {
+    let request = Request::post(path)
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(Body::from(body.to_string()))
+        .unwrap();
+    let response = router(reviewer.clone()).oneshot(request).await.unwrap();
+    let body = to_bytes(response.into_body(), 1 << 24).await.unwrap();
+    serde_json::from_slice(&body).unwrap_or_else(|_| json!(String::from_utf8_lossy(&body)))
+}
+
+/// The containers of a pod of the shop after a review at this path.
+async fn containers(reviewer: &Reviewer, path: &str, namespace: &str) -> String {
+    let mut review = pod_review("Deployment");
+    review["request"]["namespace"] = json!(namespace);
+    let answer = post_to(reviewer, path, &review).await;
+    assert_eq!(answer["response"]["allowed"], true, "{answer}");
+    let mut pod = review["request"]["object"].clone();
+    if let Some(patch) = answer["response"]["patch"].as_str() {
+        let patch = base64::Engine::decode(&base64::prelude::BASE64_STANDARD, patch).unwrap();
+        let patch: json_patch::Patch = serde_json::from_slice(&patch).unwrap();
+        json_patch::patch(&mut pod, &patch).unwrap();
+    }
+    let containers = pod["spec"]["containers"].as_array().unwrap();
+    let names = containers.iter().map(|container| container["name"].as_str().unwrap());
+    names.collect::<Vec<_>>().join(" ")
+}
+
+#[tokio::test]
+async fn sidecars_are_injected_at_their_own_path_and_in_their_own_mode() {
+    let injecting = injecting();
+    assert_eq!(containers(&injecting, INJECT, "shop").await, "app agent");
+    assert_eq!(containers(&injecting, "/", "shop").await, "app");
+    assert_eq!(containers(&injecting, INJECT, "kube-system").await, "app");
+    let sizing = Reviewer {
+        injector: injector(Mode::Size),
+        ..injecting.clone()
+    };
+    assert_eq!(containers(&sizing, INJECT, "shop").await, "app");
+    let (not_yet, settled) = tokio::sync::watch::channel(false);
+    let mut injector = injector(Mode::Inject);
+    injector.settled = settled;
+    let starting = Reviewer { injector, ..injecting };
+    let answer = post_to(&starting, INJECT, &pod_review("Deployment")).await;
+    assert_eq!(answer, json!("not everything is listed yet; try again\n"));
+    not_yet.send_replace(true);
+    assert_eq!(containers(&starting, INJECT, "shop").await, "app agent");
+}
+
+#[tokio::test]
+async fn a_pod_whose_revision_is_missing_is_denied() {
+    let reviewer = injecting();
+    let mut set = (*reviewer.known.read().sidecarsets.sets.get("log").unwrap().object).clone();
+    set.spec.injection_strategy = serde_json::from_value(json!({"revision": {"revisionName": "gone"}})).unwrap();
+    reviewer.known.write().sidecarsets.apply_set(&set);
+    let answer = post_to(&reviewer, INJECT, &pod_review("Deployment")).await;
+    assert_eq!(answer["response"]["allowed"], false);
+    assert_eq!(answer["response"]["status"]["code"], 403);
+    let message = answer["response"]["status"]["message"].as_str().unwrap();
+    assert!(message.contains("gone of SidecarSet log is not found"), "{message}");
+}
+
+#[tokio::test]
+async fn sets_are_reviewed_and_converted() {
+    let set = json!({"apiVersion": "apps.kruise.io/v1beta1", "metadata": {"name": "bad"}, "spec": {}});
+    let review = json!({"request": {
+        "uid": "u", "operation": "CREATE", "name": "bad", "object": set,
+        "resource": {"group": "apps.kruise.io", "version": "v1beta1", "resource": "sidecarsets"},
+    }});
+    let answer = post_to(&injecting(), "/mutate-apps-kruise-io-sidecarset", &review).await;
+    assert_eq!(answer["response"]["allowed"], false);
+    let answer = post_to(&ready(), "/mutate-apps-kruise-io-sidecarset", &review).await;
+    assert_eq!(answer["response"]["allowed"], true, "beside Kruise that is its business");
+    let request = json!({"uid": "u", "desiredAPIVersion": "apps.kruise.io/v1alpha1", "objects": [set]});
+    let answer = post_to(&ready(), CONVERT, &json!({"request": request})).await;
+    assert_eq!(answer["response"]["result"]["status"], "Success");
 }

@@ -3,9 +3,15 @@
 
 pub mod convert;
 pub mod default;
+pub(crate) mod feed;
 pub mod inject;
+pub(crate) mod injector;
+pub(crate) mod known;
 pub mod quota;
+pub(crate) mod register;
+pub(crate) mod replica;
 pub mod review;
+pub mod settings;
 pub mod size;
 pub mod validate;
 

@@ -41,8 +41,8 @@ pub struct Quotas {
     next: u64,
     /// The other replicas, and when their leases were last seen to change.
     others: BTreeMap<String, DateTime<Utc>>,
-    /// By uid.
-    pods: HashMap<String, Row>,
+    /// By namespace and name.
+    pods: HashMap<(String, String), Row>,
     reservations: Vec<Reservation>,
 }
 
@@ -105,7 +105,11 @@ impl Quotas {
 
     /// Takes in a pod that is there or has changed. Those that are over, or on their way out, do not count.
     pub fn apply(&mut self, pod: &Pod) {
-        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let meta = &pod.metadata;
+        let key = (
+            meta.namespace.clone().unwrap_or_default(),
+            meta.name.clone().unwrap_or_default(),
+        );
         let annotations = pod.metadata.annotations.as_ref();
         let reservation = annotations.and_then(|annotations| annotations.get(RESERVATION));
         let reservation = reservation.and_then(|text| text.rsplit_once('/'));
@@ -119,7 +123,7 @@ impl Quotas {
         // What cannot be read was injected by nobody.
         let records = record::records(annotations, HASH).unwrap_or_default();
         if records.is_empty() || pod.status.phase.is_terminal() || pod.metadata.deletion_timestamp.is_some() {
-            self.pods.remove(uid);
+            self.pods.remove(&key);
             return;
         }
         let row = Row {
@@ -129,17 +133,17 @@ impl Quotas {
                 .map(|(set, record)| (set, record.controller_revision))
                 .collect(),
         };
-        self.pods.insert(uid.to_owned(), row);
+        self.pods.insert(key, row);
     }
 
     /// Forgets a pod.
-    pub fn remove(&mut self, uid: &str) {
-        self.pods.remove(uid);
+    pub fn remove(&mut self, namespace: &str, name: &str) {
+        self.pods.remove(&(namespace.to_owned(), name.to_owned()));
     }
 
     /// Forgets the pods of which `keep` says no.
-    pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
-        self.pods.retain(|uid, _| keep(uid));
+    pub fn retain(&mut self, keep: impl Fn(&str, &str) -> bool) {
+        self.pods.retain(|(namespace, name), _| keep(namespace, name));
     }
 
     /// The admission of one pod; a dry run reserves nothing.
@@ -280,11 +284,11 @@ mod tests {
     }
 
     /// A pod with a revision, as it comes by the watch.
-    fn pod(uid: &str, stays: bool, reservation: Option<&str>) -> Pod {
+    fn pod(name: &str, stays: bool, reservation: Option<&str>) -> Pod {
         let revision = if stays { "old" } else { "new" };
         let record = json!({"s": {"sidecarSetName": "s", "controllerRevision": revision}}).to_string();
         serde_json::from_value(json!({"metadata": {
-            "uid": uid, "annotations": {HASH: record, RESERVATION: reservation.unwrap_or_default()},
+            "name": name, "annotations": {HASH: record, RESERVATION: reservation.unwrap_or_default()},
         }}))
         .unwrap()
     }
@@ -320,7 +324,7 @@ mod tests {
         quotas.apply(&pod("u", true, Some(&reservation)));
         assert_eq!(quotas.reservations.len(), 0);
         assert!(!stays(&mut quotas, Share::Count(1), 0));
-        quotas.remove("u");
+        quotas.remove("", "u");
         assert!(stays(&mut quotas, Share::Count(1), 0));
         let mut over = pod("u", true, None);
         over.metadata.deletion_timestamp = Some(common::time::to_k8s(at(0)));

@@ -54,6 +54,12 @@ impl Seen {
         self.0.is_empty()
     }
 
+    /// Whether an object of that name was in the list, in whichever namespace: for lists of one.
+    #[must_use]
+    pub fn contains_name(&self, name: &str) -> bool {
+        self.0.iter().any(|(_, known)| **known == *name)
+    }
+
     fn insert(&mut self, object: &impl Resource) {
         let meta = object.meta();
         let namespace = meta.namespace.as_deref().unwrap_or_default();
