@@ -342,7 +342,9 @@ async fn containers(reviewer: &Reviewer, path: &str, namespace: &str) -> String 
         json_patch::patch(&mut pod, &patch).unwrap();
     }
     let containers = pod["spec"]["containers"].as_array().unwrap();
-    let names = containers.iter().map(|container| container["name"].as_str().unwrap());
+    let names = containers
+        .iter()
+        .map(|container| container["name"].as_str().unwrap());
     names.collect::<Vec<_>>().join(" ")
 }
 
@@ -360,7 +362,10 @@ async fn sidecars_are_injected_at_their_own_path_and_in_their_own_mode() {
     let (not_yet, settled) = tokio::sync::watch::channel(false);
     let mut injector = injector(Mode::Inject);
     injector.settled = settled;
-    let starting = Reviewer { injector, ..injecting };
+    let starting = Reviewer {
+        injector,
+        ..injecting
+    };
     let answer = post_to(&starting, INJECT, &pod_review("Deployment")).await;
     assert_eq!(answer, json!("not everything is listed yet; try again\n"));
     not_yet.send_replace(true);
@@ -371,13 +376,17 @@ async fn sidecars_are_injected_at_their_own_path_and_in_their_own_mode() {
 async fn a_pod_whose_revision_is_missing_is_denied() {
     let reviewer = injecting();
     let mut set = (*reviewer.known.read().sidecarsets.sets.get("log").unwrap().object).clone();
-    set.spec.injection_strategy = serde_json::from_value(json!({"revision": {"revisionName": "gone"}})).unwrap();
+    set.spec.injection_strategy =
+        serde_json::from_value(json!({"revision": {"revisionName": "gone"}})).unwrap();
     reviewer.known.write().sidecarsets.apply_set(&set);
     let answer = post_to(&reviewer, INJECT, &pod_review("Deployment")).await;
     assert_eq!(answer["response"]["allowed"], false);
     assert_eq!(answer["response"]["status"]["code"], 403);
     let message = answer["response"]["status"]["message"].as_str().unwrap();
-    assert!(message.contains("gone of SidecarSet log is not found"), "{message}");
+    assert!(
+        message.contains("gone of SidecarSet log is not found"),
+        "{message}"
+    );
 }
 
 #[tokio::test]
@@ -390,7 +399,10 @@ async fn sets_are_reviewed_and_converted() {
     let answer = post_to(&injecting(), "/mutate-apps-kruise-io-sidecarset", &review).await;
     assert_eq!(answer["response"]["allowed"], false);
     let answer = post_to(&ready(), "/mutate-apps-kruise-io-sidecarset", &review).await;
-    assert_eq!(answer["response"]["allowed"], true, "beside Kruise that is its business");
+    assert_eq!(
+        answer["response"]["allowed"], true,
+        "beside Kruise that is its business"
+    );
     let request = json!({"uid": "u", "desiredAPIVersion": "apps.kruise.io/v1alpha1", "objects": [set]});
     let answer = post_to(&ready(), CONVERT, &json!({"request": request})).await;
     assert_eq!(answer["response"]["result"]["status"], "Success");

@@ -8,7 +8,7 @@ pub mod inject;
 pub(crate) mod injector;
 pub(crate) mod known;
 pub mod quota;
-pub(crate) mod register;
+pub mod register;
 pub(crate) mod replica;
 pub mod review;
 pub mod settings;

@@ -21,7 +21,8 @@ const DEFAULT: &str = "/mutate-apps-kruise-io-sidecarset";
 
 /// The configuration. Without an answer there is no pod: one without its sidecars is worse. The namespaces that the cluster
 /// and we ourselves need to come up are left out.
-pub(crate) fn configuration(
+#[must_use]
+pub fn configuration(
     webhook: &Webhook,
     namespaces: &Namespaces,
     excluded: &[String],

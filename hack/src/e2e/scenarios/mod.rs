@@ -8,6 +8,7 @@ mod faults;
 mod metrics;
 mod recommender;
 mod resize;
+mod sidecarset_inject;
 mod time;
 mod updater;
 mod usage;
@@ -35,6 +36,7 @@ pub fn all() -> Vec<Scenario> {
         faults::all(),
         time::all(),
         admission::all(),
+        sidecarset_inject::all(),
     ]
     .concat()
 }
