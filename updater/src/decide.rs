@@ -6,13 +6,14 @@ use std::collections::VecDeque;
 use chrono::{DateTime, Utc};
 use common::{
     gates::Gate,
-    plan::{LimitRanges, PodPlan, Recommended},
+    plan::{Formulas, LimitRanges, PodPlan, Recommended},
     pod::Pod,
     quirks::{Quirk, Quirks},
 };
 
 use crate::{
     eligible::{Candidate, is_lower},
+    formula::{self, PodFormulas},
     group::{Groups, Replicas},
     hopeless,
     inplace::{Decision, Restrictions},
@@ -103,6 +104,8 @@ impl Evictions {
 pub struct Turn<'a> {
     restrictions: Restrictions<'a>,
     limit_ranges: &'a LimitRanges,
+    /// Of the pods, in their order; none where formulas play no part.
+    formulas: &'a [PodFormulas],
     evictions: Evictions,
     unboosts: VecDeque<usize>,
     /// The pods that may be updated; none once that was looked at.
@@ -150,6 +153,7 @@ impl<'a> Turn<'a> {
                 settings,
             },
             limit_ranges,
+            formulas: &[],
             evictions,
             unboosts: VecDeque::new(),
             updatable: None,
@@ -173,6 +177,13 @@ impl<'a> Turn<'a> {
         }
         turn.updatable = Some(updatable);
         turn
+    }
+
+    /// The same turn, with the formulas of the pods' sidecars, in the order of the pods.
+    #[must_use]
+    pub fn with_formulas(mut self, formulas: &'a [PodFormulas]) -> Self {
+        self.formulas = formulas;
+        self
     }
 
     /// What is to be done next. The answer to it has to be given with [`Self::done`] before the next is asked for.
@@ -287,7 +298,7 @@ impl<'a> Turn<'a> {
             return None;
         }
         let pod = self.pod(index)?;
-        let plan = self.plan(pod);
+        let plan = self.plan(pod, None);
         match resize(pod, self.restrictions.vpa, &plan, self.restrictions.settings, now) {
             Ok(resize) => Some(self.ask(index, pod, Kind::Unboost, Act::Unboost(resize))),
             Err(skip) => {
@@ -358,7 +369,8 @@ impl<'a> Turn<'a> {
     /// Whether a pod is due, and how urgently.
     fn due(&self, index: usize, way: Way, memory: &Memory, now: DateTime<Utc>) -> Result<Priority, Skip> {
         let pod = self.pod(index).ok_or(Skip::NoController)?;
-        let plan = self.plan(pod);
+        let purpose = way.into();
+        let plan = self.plan(pod, self.formulas(index, purpose));
         if way == Way::Resize
             && let Some(infeasible) = memory.infeasible(pod)
         {
@@ -367,7 +379,11 @@ impl<'a> Turn<'a> {
                 return Err(Skip::ResizeInfeasible);
             }
         }
-        self.worth_it(pod, &plan, way.into(), now)
+        let unchanged = |skip| match skip {
+            Skip::NoChange | Skip::SmallChange => formula::skipped(&plan).unwrap_or(skip),
+            skip => skip,
+        };
+        self.worth_it(pod, &plan, purpose, now).map_err(unchanged)
     }
 
     fn worth_it(
@@ -420,8 +436,16 @@ impl<'a> Turn<'a> {
             }
             Decision::Infeasible => self.remember_infeasible(index, memory),
         }
-        let plan = self.plan(pod);
-        let hopeless = hopeless::reason(pod, &plan, settings);
+        let mut plan = self.plan(pod, self.formulas(index, Purpose::Resize));
+        let mut hopeless = hopeless::reason(pod, &plan, settings);
+        let mut unchanged = formula::skipped(&plan).unwrap_or(Skip::NoChange);
+        if let (Some(skip), Some(_)) = (hopeless, plan.formulas) {
+            // What a sidecar's formula asks for does not keep the application from what it should have.
+            let without = self.plan(pod, None);
+            if hopeless::reason(pod, &without, settings).is_none() {
+                (plan, hopeless, unchanged) = (without, None, skip);
+            }
+        }
         let patches = match hopeless {
             Some(skip) => Err(skip),
             None => resize(pod, vpa, &plan, settings, now),
@@ -436,7 +460,7 @@ impl<'a> Turn<'a> {
                     if is_infeasible {
                         Skip::ResizeInfeasible
                     } else {
-                        Skip::NoChange
+                        unchanged
                     },
                 );
                 None
@@ -472,10 +496,15 @@ impl<'a> Turn<'a> {
         }
         let settings = self.restrictions.settings;
         let observed = Observed::of(pod, settings.quirks);
-        if eviction.is_fallback && observed.purposes_differ(pod, &settings.gates) {
-            let plan = self.plan(pod);
+        let formulas = self.formulas(eviction.pod, Purpose::Evict);
+        if eviction.is_fallback && (formulas.is_some() || observed.purposes_differ(pod, &settings.gates)) {
+            let plan = self.plan(pod, formulas);
+            let because = match formulas {
+                Some(_) => Skip::FormulaAlone,
+                None => Skip::SidecarNotObserved,
+            };
             self.worth_it(pod, &plan, Purpose::Evict, now)
-                .map_err(|_| Skip::SidecarNotObserved)?;
+                .map_err(|_| because)?;
         }
         self.restrictions.can_evict(eviction.pod, memory, now)
     }
@@ -502,12 +531,21 @@ impl<'a> Turn<'a> {
         }
     }
 
-    fn plan<'p>(&self, pod: &'p Pod) -> PodPlan<'p>
+    /// The formulas of a pod, for a look at it that is for this.
+    fn formulas(&self, index: usize, purpose: Purpose) -> Option<&'a Formulas> {
+        let formulas = self.formulas.get(index)?;
+        match purpose {
+            Purpose::Evict => formulas.for_eviction(),
+            Purpose::Resize => formulas.for_resize(),
+        }
+    }
+
+    fn plan<'p>(&self, pod: &'p Pod, formulas: Option<&'p Formulas>) -> PodPlan<'p>
     where
         'a: 'p,
     {
         let Restrictions { vpa, settings, .. } = self.restrictions;
-        vpa.plan(pod, self.limit_ranges, settings)
+        vpa.plan(pod, formulas, self.limit_ranges, settings)
     }
 
     fn ask(&mut self, index: usize, pod: &'a Pod, kind: Kind, act: Act) -> Command<'a> {

@@ -9,6 +9,7 @@ use common::{
 };
 
 use crate::{
+    formula,
     observed::{Observed, Purpose},
     priority::Priority,
     reason::Skip,
@@ -47,7 +48,11 @@ impl Candidate<'_> {
     /// The priority of the pod.
     #[must_use]
     pub fn priority(&self, settings: &Settings) -> Priority {
-        Priority::of(self.plan, |container| self.counts(container, settings))
+        Priority::of(
+            self.plan,
+            |container| self.counts(container, settings),
+            |container| self.purpose == Purpose::Resize && self.observed.counts(container, self.purpose),
+        )
     }
 
     /// Why the pod is worth acting on, or why it is not.
@@ -119,7 +124,10 @@ impl Candidate<'_> {
         self.plan.containers.iter().any(|plan| {
             let from = |has| differs(&plan.requests, &plan.limits, has);
             match self.purpose {
-                Purpose::Evict => self.counts(&plan.container, settings) && from(plan.base),
+                Purpose::Evict => {
+                    let by_formula = formula::is_formula_alone(self.plan, plan);
+                    self.counts(&plan.container, settings) && !by_formula && from(plan.base)
+                }
                 Purpose::Resize => from(plan.base) || from(plan.container.spec_resources()),
             }
         })

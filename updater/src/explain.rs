@@ -20,6 +20,7 @@ use crate::{
     decide::{Act, Evictions, Fate, Outcome, Turn},
     eligible::Candidate,
     feed::Work,
+    formula::Formulary,
     group::Group,
     memory::Memory,
     observed::{Observed, Purpose},
@@ -167,7 +168,10 @@ pub fn turn(
     let pods: Vec<&Pod> = work.pods.iter().collect();
     let allowed = evictions.unwrap_or(Evictions::Stopped(Skip::AdmissionStale));
     let mut memory = Memory::default();
-    let mut turn = Turn::begin(&pods, &work.vpa, work, &work.limit_ranges, settings, allowed, now);
+    let formulary = Formulary::default();
+    let formulas: Vec<_> = pods.iter().map(|pod| formulary.of(pod)).collect();
+    let mut turn = Turn::begin(&pods, &work.vpa, work, &work.limit_ranges, settings, allowed, now)
+        .with_formulas(&formulas);
     let groups = turn.groups().iter().map(group).collect();
     let mut done = Vec::new();
     while let Some(command) = turn.next(&mut memory, now).filter(|_| evictions.is_some()) {
@@ -175,16 +179,23 @@ pub fn turn(
         turn.done(Outcome::Done, &mut memory);
     }
     let fates = turn.fates();
-    let views = work.pods.iter().zip(fates).map(|(pod, fate)| {
-        let plan = work.vpa.plan(pod, &work.limit_ranges, settings);
-        let act = done.iter().rfind(|(name, _)| *name == pod.metadata.name);
-        let (decision, skip) = match (fate, act) {
-            (Fate::Skipped(skip), _) => (DecisionView::Leave, Some(*skip)),
-            (_, Some((_, decision))) => (*decision, None),
-            (_, None) => (DecisionView::Leave, None),
-        };
-        view(pod, &plan, work, settings, decision, skip)
-    });
+    let views = work
+        .pods
+        .iter()
+        .zip(&formulas)
+        .zip(fates)
+        .map(|((pod, formulas), fate)| {
+            let plan = work
+                .vpa
+                .plan(pod, formulas.for_resize(), &work.limit_ranges, settings);
+            let act = done.iter().rfind(|(name, _)| *name == pod.metadata.name);
+            let (decision, skip) = match (fate, act) {
+                (Fate::Skipped(skip), _) => (DecisionView::Leave, Some(*skip)),
+                (_, Some((_, decision))) => (*decision, None),
+                (_, None) => (DecisionView::Leave, None),
+            };
+            view(pod, &plan, work, settings, decision, skip)
+        });
     Explanation {
         namespace: work.key.namespace.to_string(),
         name: work.key.name.to_string(),

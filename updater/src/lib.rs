@@ -9,6 +9,7 @@ mod events;
 pub mod evidence;
 pub mod explain;
 pub mod feed;
+pub mod formula;
 pub mod group;
 pub mod hopeless;
 pub mod inplace;

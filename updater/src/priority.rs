@@ -4,7 +4,10 @@ use std::{cmp::Ordering, collections::BTreeMap};
 
 use common::{plan::PodPlan, pod::Managed};
 
-use crate::num::{milli, to_f64};
+use crate::{
+    formula,
+    num::{milli, to_f64},
+};
 
 /// How urgent it is to act on a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -18,9 +21,14 @@ pub struct Priority {
 }
 
 impl Priority {
-    /// The priority of a pod with this plan, by those of its containers that count.
+    /// The priority of a pod with this plan, by those of its containers that count, and of those that only have a formula by
+    /// those that count for that. What a formula says has no bounds.
     #[must_use]
-    pub fn of(plan: &PodPlan<'_>, counts: impl Fn(&Managed<'_>) -> bool) -> Self {
+    pub fn of(
+        plan: &PodPlan<'_>,
+        counts: impl Fn(&Managed<'_>) -> bool,
+        counts_by_formula: impl Fn(&Managed<'_>) -> bool,
+    ) -> Self {
         let mut priority = Self::default();
         let mut totals: BTreeMap<&str, Totals> = BTreeMap::new();
         for container in plan.containers.iter().filter(|plan| counts(&plan.container)) {
@@ -52,10 +60,23 @@ impl Priority {
                     || upper.is_some_and(|upper| request.cmp_value(upper).is_gt());
             }
         }
-        priority.resource_diff = totals
-            .values()
-            .map(Totals::relative_change)
-            .fold(0.0, |sum, change| sum + change);
+        let mut limits: BTreeMap<&str, Totals> = BTreeMap::new();
+        for container in plan.containers.iter().filter(|container| {
+            formula::is_formula_alone(plan, container) && counts_by_formula(&container.container)
+        }) {
+            for (resource, target) in &container.requests {
+                let request = container.base.request(resource).map_or(0, milli);
+                totals.entry(resource).or_default().add(request, milli(target));
+                priority.scale_up |= milli(target) > request;
+            }
+            for (resource, target) in &container.limits {
+                let limit = container.base.limit(resource).map_or(0, milli);
+                limits.entry(resource).or_default().add(limit, milli(target));
+            }
+        }
+        // A formula may change limits alone; where requests change too, limits change with them and count once.
+        let [requests, limits] = [&totals, &limits].map(Totals::relative_changes);
+        priority.resource_diff = requests.max(limits);
         priority
     }
 
@@ -78,6 +99,16 @@ struct Totals {
 }
 
 impl Totals {
+    fn add(&mut self, requested: i64, recommended: i64) {
+        self.requested = self.requested.saturating_add(requested);
+        self.recommended = self.recommended.saturating_add(recommended);
+    }
+
+    fn relative_changes(totals: &BTreeMap<&str, Self>) -> f64 {
+        let changes = totals.values().map(Self::relative_change);
+        changes.fold(0.0, |sum, change| sum + change)
+    }
+
     fn relative_change(&self) -> f64 {
         let requested = to_f64(self.requested).max(1.0);
         (requested - to_f64(self.recommended)).abs() / requested

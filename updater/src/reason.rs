@@ -49,6 +49,12 @@ pub enum Skip {
     ResizeUnsupported,
     /// The cluster cannot lower a memory limit in place.
     MemoryLimitDecrease,
+    /// A formula gives no limit any more, and none can be taken from a running container.
+    LimitWouldVanish,
+    /// A formula fails on what the pod has.
+    FormulaFailed,
+    /// Only formulas have changed, for which nobody is evicted.
+    FormulaAlone,
     /// The API server refused the resize.
     ResizeRefused,
     /// The API server refused the eviction.
@@ -75,7 +81,7 @@ pub enum Skip {
 
 impl Skip {
     /// Every reason.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 36] = [
         Self::Mode,
         Self::GateOff,
         Self::NoController,
@@ -98,6 +104,9 @@ impl Skip {
         Self::QosWouldChange,
         Self::ResizeUnsupported,
         Self::MemoryLimitDecrease,
+        Self::LimitWouldVanish,
+        Self::FormulaFailed,
+        Self::FormulaAlone,
         Self::ResizeRefused,
         Self::EvictionRefused,
         Self::DisruptionBudget,
@@ -148,6 +157,9 @@ impl Skip {
             | Self::SidecarNotObserved
             | Self::QosWouldChange
             | Self::ResizeUnsupported
+            | Self::LimitWouldVanish
+            | Self::FormulaFailed
+            | Self::FormulaAlone
             | Self::MemoryLimitDecrease => true,
             Self::Budget
             | Self::Boosted
@@ -195,6 +207,9 @@ impl Skip {
             Self::QosWouldChange => "QosWouldChange",
             Self::ResizeUnsupported => "ResizeUnsupported",
             Self::MemoryLimitDecrease => "MemoryLimitDecrease",
+            Self::LimitWouldVanish => "LimitWouldVanish",
+            Self::FormulaFailed => "FormulaFailed",
+            Self::FormulaAlone => "FormulaAlone",
             Self::ResizeRefused => "ResizeRefused",
             Self::EvictionRefused => "EvictionRefused",
             Self::DisruptionBudget => "DisruptionBudget",
@@ -241,6 +256,13 @@ impl fmt::Display for Skip {
             Self::QosWouldChange => "a resize would change its QoS class",
             Self::ResizeUnsupported => "resizing pods needs Kubernetes 1.33",
             Self::MemoryLimitDecrease => "lowering a memory limit in place needs Kubernetes 1.34",
+            Self::LimitWouldVanish => {
+                "its sidecar's formula gives no limit any more, which only a new pod can follow"
+            }
+            Self::FormulaFailed => "its sidecar's formula fails on what the pod has",
+            Self::FormulaAlone => {
+                "only a sidecar's formula asks for a change, and nothing is evicted for that"
+            }
             Self::ResizeRefused => "the API server refused the resize",
             Self::EvictionRefused => "the API server refused the eviction",
             Self::DisruptionBudget => "its PodDisruptionBudget allows no eviction now",

@@ -12,6 +12,7 @@ use common::{
 
 use crate::{
     eligible::differs,
+    formula,
     reason::Skip,
     settings::Settings,
     unboost::{self, Boost},
@@ -66,6 +67,8 @@ pub fn resize(
         annotations.push(Operation::make(ANNOTATIONS.to_owned()));
     }
     annotations.push(Operation::set(annotation_path(IN_PLACE_UPDATED), "true"));
+    annotations
+        .extend(formula::annotation(pod, plan).map(|(key, text)| Operation::set(annotation_path(key), text)));
     annotations.extend(unboost::over(pod, vpa, now).map(|container| Operation::Remove {
         path: annotation_path(&unboost::annotation(container)),
     }));
@@ -86,7 +89,7 @@ impl<'p> Wanted<'p> {
     fn of(pod: &Pod, vpa: &Vpa, plan: &'p ContainerPlan<'_>, now: DateTime<Utc>) -> Option<Self> {
         match unboost::boost_of(pod, plan.container.name(), vpa, now) {
             Boost::Running => None,
-            Boost::None if plan.switched_off || vpa.sizing.is_off() => None,
+            Boost::None if plan.is_left_alone() || vpa.sizing.is_off() => None,
             Boost::Over(text) if plan.requests.is_empty() && plan.limits.is_empty() => {
                 let Resources { requests, limits } = unboost::original(text);
                 Some(Self {

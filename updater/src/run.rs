@@ -24,6 +24,7 @@ use crate::{
     events::{Teller, Told},
     evidence::{self, Evidence, Finding, Permit},
     feed::{Feed, Tally, VpaKey, Work, watches::Shared},
+    formula::Formulary,
     hopeless::ResizeSupport,
     memory::Memory,
     metrics::{Failure, Metrics},
@@ -73,6 +74,7 @@ struct Updater {
     scales: Scales,
     memory: Memory,
     evidence: Evidence,
+    formulary: Formulary,
     actor: Actor,
     teller: Teller,
     evictions: Limiter,
@@ -117,6 +119,7 @@ impl Updater {
             scales: Scales::new(handles.client.clone(), handles.clock.clone()),
             memory: Memory::default(),
             evidence: Evidence::default(),
+            formulary: Formulary::default(),
             teller: Teller::new(client.clone(), handles.clock.clone()),
             actor: Actor { client },
             evictions: Limiter::new(rate_limit),
@@ -282,6 +285,7 @@ impl Updater {
         let pods: Vec<&Pod> = work.pods.iter().collect();
         let settings = self.settings.clone();
         let evictions = self.permitted(key, evictions, now);
+        let formulas: Vec<_> = pods.iter().map(|pod| self.formulary.of(pod)).collect();
         let mut turn = Turn::begin(
             &pods,
             &work.vpa,
@@ -290,7 +294,8 @@ impl Updater {
             &settings,
             evictions,
             now,
-        );
+        )
+        .with_formulas(&formulas);
         let mut cut_off = None;
         while let Some(command) = turn.next(&mut self.memory, now) {
             cut_off = self.wait(&command, &work, begun).await;

@@ -1,11 +1,12 @@
 //! Builders for the tests of decisions: a workload with its VPA, and turns over it.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use common::{api::vpa::VerticalPodAutoscaler, plan::LimitRanges, pod::Pod};
+use common::{api::vpa::VerticalPodAutoscaler, plan::LimitRanges, pod::Pod, sidecarset::FormulaIndex};
 use serde_json::{Value, json};
 
 use crate::{
     decide::{Act, Evictions, Fate, Outcome, Turn},
+    formula::Formulary,
     group::GroupKey,
     memory::Memory,
     settings::Settings,
@@ -29,6 +30,8 @@ pub(crate) struct Workload {
     pub(crate) resize_fails: Vec<(&'static str, Outcome)>,
     pub(crate) now: DateTime<Utc>,
     pub(crate) memory: Memory,
+    /// The sets that are known.
+    pub(crate) formulas: FormulaIndex,
 }
 
 /// As many pods as said that request 100m and 100Mi, recommended 200m and 200Mi.
@@ -55,6 +58,7 @@ pub(crate) fn workload(mode: &str, pods: usize) -> Workload {
         resize_fails: Vec::new(),
         now: noon(),
         memory: Memory::default(),
+        formulas: FormulaIndex::default(),
     }
 }
 
@@ -128,6 +132,8 @@ impl Workload {
         let vpa = Vpa::from(&vpa);
         let ranges = LimitRanges::default();
         let replicas = move |_: &GroupKey<'_>| wanted;
+        let formulary = Formulary::new(self.formulas.clone(), pods.iter().copied());
+        let formulas: Vec<_> = pods.iter().map(|pod| formulary.of(pod)).collect();
         let mut turn = Turn::begin(
             &pods,
             &vpa,
@@ -136,7 +142,8 @@ impl Workload {
             &self.settings,
             self.evictions,
             self.now,
-        );
+        )
+        .with_formulas(&formulas);
         let mut done = Vec::new();
         while let Some(command) = turn.next(&mut self.memory, self.now) {
             let name = command.pod.metadata.name.as_deref().unwrap();

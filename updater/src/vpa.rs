@@ -4,7 +4,7 @@ use chrono::TimeDelta;
 use common::{
     api::vpa::{ChangeRequirement, EvictionRequirement, UpdateMode, VerticalPodAutoscaler},
     gates::{Gate, Gates},
-    plan::{LimitRanges, PlanInput, PodPlan, Sizing, Stage, plan},
+    plan::{Formulas, LimitRanges, PlanInput, PodPlan, Sizing, Stage, plan},
     pod::Pod,
 };
 
@@ -112,13 +112,14 @@ impl Vpa {
     pub fn plan<'a>(
         &'a self,
         pod: &'a Pod,
+        formulas: Option<&'a Formulas>,
         limit_ranges: &'a LimitRanges,
         settings: &'a Settings,
     ) -> PodPlan<'a> {
         plan(&PlanInput {
             pod,
             sizing: &self.sizing,
-            formulas: None,
+            formulas,
             limit_ranges,
             stage: Stage::Running,
             remembered: None,

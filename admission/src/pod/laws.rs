@@ -159,6 +159,7 @@ fn formulas() -> impl Strategy<Value = Option<Formulas>> {
         Some(Formulas {
             containers: vec![FormulaOf {
                 container: "b".to_owned(),
+                sidecar: "b".to_owned(),
                 set: "set".to_owned(),
                 revision: "set-1".to_owned(),
                 policy: Policy::new(&serde_json::from_value(policy).unwrap()).into(),

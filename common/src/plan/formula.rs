@@ -40,6 +40,8 @@ pub struct Formulas {
 pub struct FormulaOf {
     /// The container's name in the pod: of a pair that is upgraded hot, one of the two.
     pub container: String,
+    /// Its name in the SidecarSet.
+    pub sidecar: String,
     /// The SidecarSet that it is from.
     pub set: String,
     /// The revision of the SidecarSet that it is from; empty if that has no name.

@@ -74,6 +74,7 @@ impl Case {
         let formulas = Formulas {
             containers: vec![FormulaOf {
                 container: "side".to_owned(),
+                sidecar: "side".to_owned(),
                 set: "set".to_owned(),
                 revision: "set-1".to_owned(),
                 policy: Policy::new(&serde_json::from_value(self.policy.clone()).unwrap()).into(),
@@ -648,6 +649,7 @@ fn a_pod_without_a_vpa_has_formulas_too() {
     let formulas = Formulas {
         containers: vec![FormulaOf {
             container: "side".to_owned(),
+            sidecar: "side".to_owned(),
             set: "set".to_owned(),
             revision: String::new(),
             policy: Policy::new(&serde_json::from_value(case().policy).unwrap()).into(),

@@ -81,6 +81,8 @@ pub struct PodPlan<'a> {
     pub recommendations: Vec<Recommendation>,
     /// The managed containers, in the pod's order.
     pub containers: Vec<ContainerPlan<'a>>,
+    /// The formulas that some of them have.
+    pub formulas: Option<&'a Formulas>,
 }
 
 /// What one container should have.
@@ -166,6 +168,7 @@ pub fn plan<'a>(input: &PlanInput<'a>) -> PodPlan<'a> {
         vpa: &input.sizing.name,
         recommendations,
         containers,
+        formulas,
     }
 }
 

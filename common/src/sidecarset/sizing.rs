@@ -26,7 +26,8 @@ use crate::{
     selector::Selector,
 };
 
-/// On a pod: by which formulas its sidecars were sized. JSON, the container's name to its set, revision and formula.
+/// On a pod: by which formulas its sidecars were sized. JSON: `containers`, the container's name to its set, revision and
+/// formula, or why that was not followed; and `sidecars`, all that the pod has of SidecarSets.
 pub const ANNOTATION: &str = "outrigger.dev/sidecarset-sizing";
 
 /// Longer than any that we write: nobody's formulas are read from such a text.
@@ -185,6 +186,7 @@ impl FormulaIndex {
                     .extend(policy.into_iter().flat_map(|policy| {
                         containers.iter().map(|container| FormulaOf {
                             container: container.clone(),
+                            sidecar: sidecar.clone(),
                             set: set.clone(),
                             revision: revision.to_owned(),
                             policy: Arc::clone(policy),
@@ -278,10 +280,21 @@ impl Rollout {
     }
 }
 
+/// What a pod remembers.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+struct Remembered {
+    containers: BTreeMap<String, Entry>,
+    #[serde(default)]
+    sidecars: BTreeSet<String>,
+}
+
 /// What a pod remembers of one of its containers.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 struct Entry {
     set: String,
+    /// Its name there, if it has another here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sidecar: Option<String>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     revision: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -295,59 +308,65 @@ struct Entry {
 #[must_use]
 pub fn text(plan: &PodPlan<'_>) -> Option<String> {
     let formulas = plan.containers.iter().filter_map(|plan| plan.formula.as_ref());
-    let entries: BTreeMap<&str, Entry> = formulas
+    let containers: BTreeMap<String, Entry> = formulas
         .map(|formula| {
             let of = formula.of;
             let entry = Entry {
                 set: of.set.clone(),
+                sidecar: (of.sidecar != of.container).then(|| of.sidecar.clone()),
                 revision: of.revision.clone(),
                 formula: formula.is_followed().then(|| of.policy.source().clone()),
                 skipped: formula.skipped(),
             };
-            (of.container.as_str(), entry)
+            (of.container.clone(), entry)
         })
         .collect();
-    let text = (!entries.is_empty()).then(|| serde_json::to_string(&entries).ok())?;
-    text.filter(|text| text.len() <= MAX_BYTES)
-}
-
-/// The formulas that a pod remembers; none if it was never sized by one, or does not say so in a way that can be read.
-#[must_use]
-pub fn remembered(pod: &Pod) -> Option<Formulas> {
-    let text = pod.metadata.annotations.as_ref()?.get(ANNOTATION)?;
-    if text.len() > MAX_BYTES {
+    if containers.is_empty() {
         return None;
     }
-    let entries: BTreeMap<String, Entry> = serde_json::from_str(text).ok()?;
-    let injected = Injected::of(pod);
-    let sidecars = injected.records.values().flat_map(|record| &record.sidecar_list);
-    let mut formulas = Formulas {
-        containers: Vec::new(),
-        sidecars: sidecars
-            .flat_map(|sidecar| injected.containers(sidecar).into_iter().chain([sidecar.clone()]))
-            .collect::<BTreeSet<_>>(),
-    };
-    for (container, entry) in entries {
-        formulas.sidecars.insert(container.clone());
-        formulas.containers.extend(entry.formula.map(|formula| FormulaOf {
-            container,
-            set: entry.set,
-            revision: entry.revision,
-            policy: Arc::new(Policy::new(&formula)),
-        }));
-    }
-    (!formulas.containers.is_empty()).then_some(formulas)
+    let sidecars = plan.formulas?.sidecars.clone();
+    let text = serde_json::to_string(&Remembered { containers, sidecars });
+    text.ok().filter(|text| text.len() <= MAX_BYTES)
 }
 
-/// The name that a container of a pod has in its set: of a pair that is upgraded hot, that of the pair.
-#[must_use]
-pub fn sidecar_name<'c>(pod: &Pod, container: &'c str) -> &'c str {
-    let working = hot::working(pod.metadata.annotations.as_ref());
-    let half = container
-        .strip_suffix("-1")
-        .or_else(|| container.strip_suffix("-2"));
-    half.filter(|name| working.contains_key(*name))
-        .unwrap_or(container)
+impl FormulaIndex {
+    /// The formulas that a pod remembers; none if it was never sized by one, or does not say so in a way that can be read.
+    /// Those that are known here are not read again.
+    #[must_use]
+    pub fn remembered(&self, pod: &Pod) -> Option<Formulas> {
+        let text = pod.metadata.annotations.as_ref()?.get(ANNOTATION)?;
+        if text.len() > MAX_BYTES {
+            return None;
+        }
+        let Remembered {
+            containers,
+            mut sidecars,
+        } = serde_json::from_str(text).ok()?;
+        sidecars.extend(containers.keys().cloned());
+        let containers: Vec<_> = containers
+            .into_iter()
+            .filter_map(|(container, entry)| {
+                let sidecar = entry.sidecar.unwrap_or_else(|| container.clone());
+                Some(FormulaOf {
+                    policy: self.policy(&entry.set, &entry.revision, &sidecar, &entry.formula?),
+                    container,
+                    sidecar,
+                    set: entry.set,
+                    revision: entry.revision,
+                })
+            })
+            .collect();
+        (!containers.is_empty()).then_some(Formulas { containers, sidecars })
+    }
+
+    fn policy(&self, set: &str, revision: &str, sidecar: &str, source: &ResourcesPolicy) -> Arc<Policy> {
+        let now = self.sets.get(set).map(|set| &set.now);
+        let then = self.revisions.get(revision).map(|revision| &revision.then);
+        let known = [now, then].into_iter().flatten();
+        let mut known = known.filter_map(|sidecars| sidecars.formulas.get(sidecar));
+        let same = known.find(|policy| policy.source() == source);
+        same.cloned().unwrap_or_else(|| Arc::new(Policy::new(source)))
+    }
 }
 
 /// What an injector left in a pod's annotations.
@@ -521,27 +540,36 @@ mod tests {
 
     #[test]
     fn a_pod_remembers_its_formulas() {
-        let entry = json!({"agent-1": {"set": "log", "revision": "log-1", "formula": formula("cpu*3")}});
-        let records = json!({"log": {"sidecarList": ["agent", "other"]}});
-        let pod = pod(&[
-            (ANNOTATION, entry),
-            (record::HASH, records),
-            (hot::WORKING_CONTAINER, json!({"agent": "agent-2"})),
-        ]);
-        let formulas = remembered(&pod).unwrap();
+        let entry =
+            json!({"set": "log", "sidecar": "agent", "revision": "log-1", "formula": formula("cpu*3")});
+        let skipped = json!({"set": "log", "skipped": "why"});
+        let text =
+            json!({"containers": {"agent-1": entry, "mesh": skipped}, "sidecars": ["agent-2", "other"]});
+        let mut index = FormulaIndex::default();
+        let pod = pod(&[(ANNOTATION, text)]);
+        let formulas = index.remembered(&pod).unwrap();
         assert_eq!(lines(&formulas), ["agent-1 log log-1 cpu*3"]);
+        assert_eq!(formulas.containers[0].sidecar, "agent");
         let sidecars: Vec<_> = formulas.sidecars.iter().collect();
-        assert_eq!(sidecars, ["agent", "agent-1", "agent-2", "other"]);
-        assert_eq!(sidecar_name(&pod, "agent-1"), "agent");
-        assert_eq!(sidecar_name(&pod, "other-1"), "other-1");
-        for text in [json!("{"), json!({}), json!({"a": {"set": 1}})] {
+        assert_eq!(sidecars, ["agent-1", "agent-2", "mesh", "other"]);
+        index.apply_set(&set("log", "h", "log-1", "cpu*3"));
+        let again = index.remembered(&pod).unwrap();
+        assert_eq!(again, formulas);
+        let known = index.current("log", "agent").unwrap();
+        assert!(Arc::ptr_eq(&again.containers[0].policy, known.policy));
+        for text in [
+            json!("{"),
+            json!({}),
+            json!({"containers": {"a": {"set": 1}}}),
+            json!({"containers": {}}),
+        ] {
             assert_eq!(
-                remembered(&self::pod(&[(ANNOTATION, text.clone())])),
+                index.remembered(&self::pod(&[(ANNOTATION, text.clone())])),
                 None,
                 "{text}"
             );
         }
-        assert_eq!(remembered(&Pod::default()), None);
+        assert_eq!(index.remembered(&Pod::default()), None);
     }
 
     #[test]

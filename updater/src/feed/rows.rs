@@ -9,6 +9,7 @@ use std::{
 use chrono::{DateTime, Utc};
 use common::{
     pod::{Condition, Phase, Pod},
+    sidecarset::sizing,
     time,
 };
 
@@ -95,7 +96,10 @@ impl PodRow {
         metadata.resource_version = None;
         metadata.generation = None;
         if let Some(annotations) = &mut metadata.annotations {
-            annotations.retain(|key, _| key == observed::ANNOTATION || key.starts_with(unboost::PREFIX));
+            annotations.retain(|key, _| {
+                [observed::ANNOTATION, sizing::ANNOTATION].contains(&key.as_str())
+                    || key.starts_with(unboost::PREFIX)
+            });
         }
         let is_boosted = unboost::is_boosted(&pod);
         let conditions = std::mem::take(&mut pod.status.conditions).into_iter();

@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use common::{
     plan::LimitRanges,
     pod::Pod,
+    sidecarset::FormulaIndex,
     target::{ControllerKey, ScaleLookup, WellKnown},
 };
 
@@ -14,6 +15,7 @@ use crate::{
     decide::Fate,
     eligible::differs,
     evidence::{Newcomer, Shape, Workload},
+    formula::is_formula_alone,
     group::{GroupKey, Replicas},
     reason::Skip,
     settings::Settings,
@@ -291,11 +293,13 @@ impl Place {
 
 /// Whether a pod has, to the letter, what a VPA gives it.
 fn has_its_size(pod: &Pod, vpa: &Vpa, limit_ranges: &LimitRanges, settings: &Settings) -> bool {
-    let plan = vpa.plan(pod, limit_ranges, settings);
+    // Beside a formula a container may have more, or less, than what is recommended.
+    let formulas = FormulaIndex::default().remembered(pod);
+    let plan = vpa.plan(pod, formulas.as_ref(), limit_ranges, settings);
     let mut planned = plan
         .containers
         .iter()
-        .filter(|plan| !plan.requests.is_empty())
+        .filter(|container| !container.requests.is_empty() && !is_formula_alone(&plan, container))
         .peekable();
     planned.peek().is_some()
         && planned.all(|plan| !differs(&plan.requests, &plan.limits, plan.container.spec_resources()))

@@ -187,7 +187,10 @@ fn a_sidecar_follows_what_its_application_gets_in_the_same_call() {
         let remembered: Value = serde_json::from_str(annotations[ANNOTATION].as_str().unwrap()).unwrap();
         assert_eq!(
             remembered,
-            json!({"agent": {"set": "log", "revision": "log-2", "formula": policy("50%")}})
+            json!({
+                "containers": {"agent": {"set": "log", "revision": "log-2", "formula": policy("50%")}},
+                "sidecars": ["agent"],
+            })
         );
         let kruise = annotations.keys().filter(|key| key.starts_with("kruise.io/"));
         assert_eq!(
@@ -315,7 +318,7 @@ fn a_formula_that_fails_leaves_the_container_and_says_why() {
         let remembered: Value = serde_json::from_str(remembered).unwrap();
         (
             amounts(&pod["spec"]["containers"][1]),
-            remembered["agent"]["skipped"].clone(),
+            remembered["containers"]["agent"]["skipped"].clone(),
         )
     };
     assert_eq!(
