@@ -207,7 +207,7 @@ impl Bench {
                 "updatePolicy": {"updateMode": "InPlaceOrRecreate"},
             },
             "status": {"recommendation": {
-                "containerRecommendations": ["app", "worker", "proxy"].map(recommended),
+                "containerRecommendations": (["app", "worker", "proxy"].map(recommended)),
             }},
         }))?;
         self.feed.apply_vpa(&object);
@@ -290,7 +290,7 @@ fn pod(index: usize, vpa: usize) -> Value {
         },
         "status": {
             "phase": "Running", "startTime": "2026-02-27T10:00:00Z", "podIP": "10.0.0.1", "qosClass": "Burstable",
-            "conditions": ["PodScheduled", "Initialized", "ContainersReady", "Ready"].map(condition),
+            "conditions": (["PodScheduled", "Initialized", "ContainersReady", "Ready"].map(condition)),
             "initContainerStatuses": [status("proxy")], "containerStatuses": [status("app"), status("worker")],
         },
     })
