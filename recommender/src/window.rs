@@ -136,6 +136,34 @@ impl Samples {
         true
     }
 
+    /// Whether a CPU sample would count.
+    ///
+    /// # Errors
+    /// When it would not.
+    pub fn check_cpu(&self, usage: MilliCpu, time: DateTime<Utc>) -> Result<(), Rejected> {
+        if usage < MilliCpu::ZERO {
+            return Err(Rejected::Negative);
+        }
+        if self.last_cpu.is_some_and(|last| time <= last) {
+            return Err(Rejected::OutOfOrder);
+        }
+        Ok(())
+    }
+
+    /// Whether a memory sample would count.
+    ///
+    /// # Errors
+    /// When it would not.
+    pub fn check_memory(&self, usage: Bytes, time: DateTime<Utc>) -> Result<(), Rejected> {
+        if usage < Bytes::ZERO {
+            return Err(Rejected::Negative);
+        }
+        if self.last_memory.is_some_and(|last| time < last) {
+            return Err(Rejected::OutOfOrder);
+        }
+        Ok(())
+    }
+
     /// Counts a CPU sample.
     ///
     /// # Errors
@@ -146,12 +174,7 @@ impl Samples {
         time: DateTime<Utc>,
         aggregate: &mut Aggregate,
     ) -> Result<Accepted, Rejected> {
-        if usage < MilliCpu::ZERO {
-            return Err(Rejected::Negative);
-        }
-        if self.last_cpu.is_some_and(|last| time <= last) {
-            return Err(Rejected::OutOfOrder);
-        }
+        self.check_cpu(usage, time)?;
         self.last_cpu = Some(time);
         aggregate.history.add_cpu(usage, time);
         Ok(Accepted::Changed)
@@ -168,12 +191,7 @@ impl Samples {
         aggregate: &mut Aggregate,
         rules: Rules<'_>,
     ) -> Result<Accepted, Rejected> {
-        if usage < Bytes::ZERO {
-            return Err(Rejected::Negative);
-        }
-        if self.last_memory.is_some_and(|last| time < last) {
-            return Err(Rejected::OutOfOrder);
-        }
+        self.check_memory(usage, time)?;
         Ok(self.observe(usage, time, aggregate, rules, |window| &mut window.usage_peak))
     }
 

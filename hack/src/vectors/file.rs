@@ -59,3 +59,32 @@ pub(super) fn read(path: &Path) -> anyhow::Result<VectorFile> {
     ensure!(!file.cases.is_empty(), "has no cases");
     Ok(file)
 }
+
+/// An input without the keys whose value is null, which mean the same as absent ones.
+pub(super) fn without_nulls(input: &Value) -> Value {
+    match input {
+        Value::Object(map) => {
+            let given = map.iter().filter(|(_, value)| !value.is_null());
+            given
+                .map(|(key, value)| (key.clone(), without_nulls(value)))
+                .collect()
+        }
+        Value::Array(list) => list.iter().map(without_nulls).collect(),
+        other => other.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn null_is_absent_except_in_lists() {
+        assert_eq!(
+            without_nulls(&json!({"pods": null, "events": [{"v": null, "t": 0}, null]})),
+            json!({"events": [{"t": 0}, null]})
+        );
+    }
+}

@@ -13,13 +13,14 @@ use super::{
     compare::{Comparison, differences},
     expr,
     family::Context,
+    file::without_nulls,
 };
 
 pub(super) fn answer(input: &Value, _context: &Context) -> anyhow::Result<Value> {
     let pod: Pod = serde_json::from_value(json!({
         "spec": {"initContainers": input.get("initContainers"), "containers": input.get("containers")},
     }))?;
-    let mut policy: ResourcesPolicy = serde_json::from_value(input["policy"].clone())?;
+    let mut policy: ResourcesPolicy = serde_json::from_value(without_nulls(&input["policy"]))?;
     // The default is the schema's, and the vectors go past it.
     policy.target_containers_name_regex.get_or_insert_default();
 

@@ -28,10 +28,13 @@ use recommender::{
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{family::Context, generator::Generator};
+use super::{family::Context, file::without_nulls, generator::Generator};
 
 const NAMESPACE: &str = "ns";
 const VPA: &str = "v";
+
+/// When the original ran: later than all that happens in a case. An aggregate without samples is that old.
+const GENERATED: DateTime<Utc> = DateTime::<Utc>::MAX_UTC;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -145,7 +148,7 @@ struct Event {
 }
 
 pub(super) fn answer(input: &Value, context: &Context) -> anyhow::Result<Value> {
-    let input = Input::deserialize(input).context("cannot read the input")?;
+    let input = Input::deserialize(without_nulls(input)).context("cannot read the input")?;
     let gates = input
         .gates
         .iter()
@@ -270,8 +273,7 @@ impl<'a> Run<'a> {
             terminal: phase.is_terminal(),
             containers: &containers,
         };
-        // An aggregate without samples is as old as the generator, which ran later than all that happens here.
-        self.cluster.upsert_pod(&update, DateTime::<Utc>::MAX_UTC);
+        self.cluster.upsert_pod(&update, GENERATED);
         if known {
             self.live.insert(index);
         }
@@ -344,7 +346,7 @@ impl<'a> Run<'a> {
     fn add(&mut self, event: &Event, usage: Usage, at: i64) -> anyhow::Result<bool> {
         let pod = self.input.pods.get(event.p).context("no such pod")?;
         let id = (NAMESPACE, pod.name.as_str(), event.c.as_str());
-        match self.cluster.add_sample(id, usage, time(at), time(at)) {
+        match self.cluster.add_sample(id, usage, time(at), GENERATED) {
             Ok(()) => self.accepted += 1,
             Err(Rejected::InitContainer) => {}
             Err(_) => {

@@ -200,7 +200,9 @@ fn explanation(on: Quirks, known: &Known, passes: impl Fn(Quirks) -> bool) -> Op
     }
     let needed = enough.iter().fold(enough, |needed, quirk| {
         let fewer = needed.without(quirk);
-        if passes(with(fewer)) { fewer } else { needed }
+        // That it does not pass without any is why we are here.
+        let still = fewer != Quirks::none() && passes(with(fewer));
+        if still { fewer } else { needed }
     });
     Some(needed)
 }

@@ -241,6 +241,13 @@ impl Cluster {
         if time > instant::plus(now, MAX_AHEAD) {
             return Err(Rejected::FromTheFuture);
         }
+        // What is refused must not bring back an aggregate that was dropped; only an OOM does, since the aggregate says
+        // how old it may be.
+        match usage {
+            Usage::Cpu(usage) => container.samples.check_cpu(usage, time)?,
+            Usage::Memory(usage) => container.samples.check_memory(usage, time)?,
+            Usage::Oom(_) => {}
+        }
         let set = sets.get_mut(pod.set).ok_or(Rejected::UnknownPod)?;
         let aggregate = aggregate_of(config, set, vpas, &container.name, now);
         let settings = aggregate.settings(&config.settings);

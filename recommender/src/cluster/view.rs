@@ -145,10 +145,13 @@ impl<'a> VpaView<'a> {
         Some(Checkpoint { status, annotation })
     }
 
-    /// The current windows of the pods' containers of this name.
+    /// The current windows of the pods' containers of this name, as far as there is an aggregate that has their peaks.
     fn pod_windows(&self, container: &str) -> impl Iterator<Item = (&'a Name, Window)> {
-        self.pods().filter_map(move |(name, pod)| {
-            let container = pod
+        let pods = &self.content.pods;
+        let sets = self.sets().filter(move |set| set.aggregate(container).is_some());
+        sets.flat_map(|set| &set.pods).filter_map(move |name| {
+            let container = pods
+                .get(name)?
                 .containers
                 .iter()
                 .find(|candidate| *candidate.name == *container)?;
