@@ -13,6 +13,10 @@ use super::decode::{amounts, object, objects, optional_amount, optional_object, 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Vpa {
+    #[serde(rename = "apiVersion", deserialize_with = "text")]
+    _api_version: String,
+    #[serde(rename = "kind", deserialize_with = "text")]
+    _kind: String,
     #[serde(rename = "metadata", deserialize_with = "object")]
     _metadata: ObjectMeta,
     #[serde(deserialize_with = "object")]

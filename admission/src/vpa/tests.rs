@@ -172,6 +172,8 @@ fn what_cannot_be_decoded() {
         json!({"spec": {"updatePolicy": {"evictionRequirements": [{"resources": "cpu"}]}}}),
         json!({"spec": {"resourcePolicy": {"containerPolicies": {}}}}),
         json!({"spec": {"recommenders": [{"name": 1}]}}),
+        json!({"kind": 5}),
+        json!({"apiVersion": ["v1"]}),
         json!({"metadata": {"labels": []}}),
         json!({"status": {"recommendation": {"containerRecommendations": [{"target": {"cpu": "x"}}]}}}),
     ];
