@@ -232,7 +232,8 @@ fn cpu_boost(boost: &StartupBoost) -> Option<CpuBoost> {
         duration_seconds: _,
     } = boost.cpu.as_ref()?;
     match type_.as_ref()? {
-        StartupBoostType::Factor => factor.map(CpuBoost::Factor),
+        // The webhook refuses less, but it may not have seen the object.
+        StartupBoostType::Factor => factor.filter(|factor| *factor >= 1).map(CpuBoost::Factor),
         StartupBoostType::Quantity => Some(CpuBoost::Plus(Quantity::try_from(quantity.as_ref()?).ok()?)),
         StartupBoostType::Other(_) => None,
     }

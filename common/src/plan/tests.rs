@@ -556,6 +556,14 @@ fn the_boost() {
             "app: 149m/- -/-; cpu boosted from 100m to 149m",
         ),
         (
+            "a factor that would take everything away",
+            Case {
+                boost: json!({"cpu": {"type": "Factor", "factor": 0}}),
+                ..on()
+            },
+            "app: -/- -/-",
+        ),
+        (
             "a factor of nothing",
             Case {
                 containers: bare(),
