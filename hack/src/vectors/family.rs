@@ -43,6 +43,7 @@ pub static FAMILIES: [Family; 12] = [
     },
     Family {
         answer: Some(capping::answer),
+        compare: capping::compare,
         ..unbuilt("capping", sidecar::in_pods)
     },
     Family {

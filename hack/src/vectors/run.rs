@@ -20,6 +20,7 @@ use super::{
     family::{self, Context, Family},
     file::{self, Case, VectorFile},
     report::{self, Failure, Outcome},
+    sidecar,
 };
 
 /// What is done to the inputs and the gate. The expectations are the same in all of them.
@@ -29,6 +30,9 @@ enum Pass {
     SidecarsAdded,
     GateOn,
 }
+
+const HAS_SIDECARS: &str =
+    "with native sidecars of their own, which the original never sizes: run with the gate off";
 
 type Answer = fn(&Value, &Context) -> anyhow::Result<Value>;
 
@@ -75,11 +79,14 @@ fn run_file(
         outcome.families.entry(family.name).or_default().skipped += file.cases.len();
         return Ok(());
     };
-    let context = pass.context(args.quirks);
     let mut known = Known::default();
     let mut progress = Progress::new(format!("{}{}", family.name, pass.label()), file.cases.len());
     for case in &file.cases {
         progress.step();
+        let context = pass.context(args.quirks, &case.input);
+        if pass == Pass::GateOn && !context.gates.enabled(Gate::NativeSidecar) {
+            *outcome.notes.entry(HAS_SIDECARS).or_default() += 1;
+        }
         let case = pass.prepare(family, case);
         let name = format!("{}{}", case.name, pass.label());
         let tally = outcome.families.entry(family.name).or_default();
@@ -135,9 +142,11 @@ impl Pass {
         }
     }
 
-    fn context(self, quirks: Quirks) -> Context {
+    /// The gate stays off for pods that have native sidecars themselves: the original never sizes them.
+    fn context(self, quirks: Quirks, input: &Value) -> Context {
+        let is_on = self == Self::GateOn && !sidecar::is_in(input);
         Context {
-            gates: Gates::default().with(Gate::NativeSidecar, self == Self::GateOn),
+            gates: Gates::default().with(Gate::NativeSidecar, is_on),
             quirks,
         }
     }
@@ -249,7 +258,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::vectors::{compare, sidecar};
+    use crate::vectors::compare;
 
     fn family(answer: Answer) -> Family {
         Family {
@@ -266,7 +275,8 @@ mod tests {
             input: json!({}),
             expect,
         };
-        attempt(&family(answer), answer, &case, &Pass::AsIs.context(Quirks::all()))
+        let context = Pass::AsIs.context(Quirks::all(), &case.input);
+        attempt(&family(answer), answer, &case, &context)
     }
 
     #[test]
@@ -326,7 +336,8 @@ mod tests {
             expect: json!({}),
         };
         let seen = [Pass::AsIs, Pass::SidecarsAdded, Pass::GateOn].map(|pass| {
-            let gate = pass.context(Quirks::all()).gates.enabled(Gate::NativeSidecar);
+            let context = pass.context(Quirks::all(), &case.input);
+            let gate = context.gates.enabled(Gate::NativeSidecar);
             (pass.prepare(&family, &case).input, gate)
         });
         assert_eq!(
@@ -337,5 +348,14 @@ mod tests {
                 (json!("as it was"), true)
             ]
         );
+    }
+
+    #[test]
+    fn the_gate_stays_off_for_pods_with_native_sidecars() {
+        let pod = |restart| json!({"pods": [{"spec": {"initContainers": [{"name": "i", "restartPolicy": restart}]}}]});
+        for (restart, is_on) in [("Always", false), ("OnFailure", true)] {
+            let context = Pass::GateOn.context(Quirks::all(), &pod(restart));
+            assert_eq!(context.gates.enabled(Gate::NativeSidecar), is_on, "{restart}");
+        }
     }
 }

@@ -8,6 +8,20 @@ use serde_json::{Map, Value, json};
 /// The name of the container that is added.
 pub const NAME: &str = "outrigger-test-sidecar";
 
+/// Whether some pod of an input has a native sidecar of its own.
+#[must_use]
+pub fn is_in(input: &Value) -> bool {
+    match input {
+        Value::Object(map) => map.iter().any(|(key, value)| {
+            let is_native = |container: &Value| container["restartPolicy"] == "Always";
+            let mut listed = value.as_array().into_iter().flatten();
+            (key == "initContainers" && listed.any(is_native)) || is_in(value)
+        }),
+        Value::Array(list) => list.iter().any(is_in),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
 /// For inputs without pods.
 pub fn nowhere(_input: &mut Value) {}
 
