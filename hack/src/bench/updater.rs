@@ -105,9 +105,9 @@ fn measure(pods: usize, vpas: usize) -> Result<()> {
     bench.restate("101m", vpas)?;
     let restated = bench.timed(0)?;
     bench.restate("400m", (vpas / 100).max(1))?;
-    let some = bench.timed(pods / 1000)?;
+    let some = bench.timed((pods / 1000).max(1))?;
     bench.restate("400m", vpas)?;
-    let all = bench.timed(pods / 10)?;
+    let all = bench.timed((pods / 10).max(1))?;
     println!(
         "{pods:>8} {vpas:>7} {:>9.0} {:>10.2} {idle:>9.3} {restated:>9.3} {some:>9.3} {all:>9.3}",
         peak_mib()?,
