@@ -124,9 +124,13 @@ impl Candidate<'_> {
         self.plan.containers.iter().any(|plan| {
             let from = |has| differs(&plan.requests, &plan.limits, has);
             match self.purpose {
+                // A pod whose spec is as it should be is being resized: its replacement would be no better.
                 Purpose::Evict => {
                     let by_formula = formula::is_formula_alone(self.plan, plan);
-                    self.counts(&plan.container, settings) && !by_formula && from(plan.base)
+                    self.counts(&plan.container, settings)
+                        && !by_formula
+                        && from(plan.base)
+                        && (self.vpa.way() != Some(Way::Evict) || from(plan.container.spec_resources()))
                 }
                 Purpose::Resize => from(plan.base) || from(plan.container.spec_resources()),
             }

@@ -78,6 +78,8 @@ pub struct Evidence {
     works_since: Option<DateTime<Utc>>,
     /// The probes that are out, as of the last survey and since.
     probes: usize,
+    /// Whether it is known which evictions there were: not before the pods that are there at the start were looked at.
+    is_settled: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -91,6 +93,8 @@ struct Eviction {
     at: DateTime<Utc>,
     shape: Shape,
     is_answered: bool,
+    /// Nobody knows of it, but there may have been one before a restart: it is waited for, and shows nothing.
+    is_assumed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -132,8 +136,10 @@ impl Evidence {
         }
     }
 
-    /// Counts the probes that are out: once in every loop, since it looks at all workloads.
+    /// Counts the probes that are out: once in every loop, after a look at its newcomers. The first of them are those that
+    /// were there at the start.
     pub fn survey(&mut self, now: DateTime<Utc>) {
+        self.is_settled = true;
         let records = self.workloads.values();
         let waits =
             |eviction: &Eviction| !eviction.is_answered && now.signed_duration_since(eviction.at) < FRESH;
@@ -165,6 +171,7 @@ impl Evidence {
             at: now.trunc_subsecs(0),
             shape,
             is_answered: false,
+            is_assumed: false,
         });
         self.probes += 1;
     }
@@ -183,15 +190,24 @@ impl Evidence {
         }
         let Some(eviction) = &mut record.last else {
             // We may be new here, and it may be what came of our own eviction.
-            if !is_sized && record.works_since.is_none() && now.signed_duration_since(*created) < FRESH {
+            if !self.is_settled
+                && !is_sized
+                && record.works_since.is_none()
+                && now.signed_duration_since(*created) < FRESH
+            {
                 record.last = Some(Eviction {
                     at: *created,
                     shape: shape.clone(),
                     is_answered: false,
+                    is_assumed: true,
                 });
             }
             return Finding::Nothing;
         };
+        if eviction.is_assumed && !is_sized {
+            eviction.at = eviction.at.max(*created);
+            return Finding::Nothing;
+        }
         let is_answer = *created >= eviction.at && !eviction.is_answered;
         let is_late = created.signed_duration_since(eviction.at) >= FRESH;
         let changed = shape.template != eviction.shape.template || shape.replicas < eviction.shape.replicas;
@@ -383,5 +399,19 @@ mod tests {
             Finding::Nothing
         );
         assert_eq!(evidence.permit(&web(2), noon()), Ok(Permit::Probe));
+        // Nor do several of them say that admission does not work: perhaps the VPA came after them.
+        assert_eq!(
+            evidence.saw(&web(1), &newcomer(-1, false), noon()),
+            Finding::Nothing
+        );
+        assert_eq!(evidence.permit(&web(1), minutes(5)), Err(Skip::ProbePending));
+        assert_eq!(evidence.permit(&web(1), minutes(9)), Ok(Permit::Probe));
+        // Later on it is known which evictions there were.
+        evidence.survey(noon());
+        assert_eq!(
+            evidence.saw(&web(3), &newcomer(0, false), noon()),
+            Finding::Nothing
+        );
+        assert_eq!(evidence.permit(&web(3), noon()), Ok(Permit::Probe));
     }
 }

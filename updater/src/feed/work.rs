@@ -66,7 +66,7 @@ pub struct Work {
     pub uid: String,
     /// What it says.
     pub vpa: Arc<Vpa>,
-    /// Its live pods, by name.
+    /// Its live pods, the oldest first.
     pub pods: Vec<Pod>,
     /// What holds in its namespace.
     pub limit_ranges: LimitRanges,
@@ -281,13 +281,15 @@ impl Feed {
 impl Place {
     fn pods_of(&self, key: &VpaKey, row: &VpaRow) -> Vec<Pod> {
         let groups = row.groups.iter().filter_map(|group| self.groups.get(group));
-        let mut names: Vec<_> = groups.flat_map(|group| &group.members).collect();
-        names.sort_unstable();
-        let rows = names
-            .into_iter()
-            .filter_map(|name| Some((name, self.pods.get(name)?)));
+        let names = groups.flat_map(|group| &group.members);
+        let rows = names.filter_map(|name| Some((name, self.pods.get(name)?)));
         let own = rows.filter(|(_, pod)| pod.is_bound && pod.vpa.as_ref() == Some(&key.name));
-        own.map(|(name, pod)| pod.pod(&key.namespace, name)).collect()
+        let mut own: Vec<_> = own.collect();
+        // Of equals those go first that have waited longest.
+        own.sort_unstable_by_key(|(name, pod)| (pod.created, *name));
+        own.into_iter()
+            .map(|(name, pod)| pod.pod(&key.namespace, name))
+            .collect()
     }
 }
 
