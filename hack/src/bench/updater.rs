@@ -200,15 +200,14 @@ impl Bench {
                 "upperBound": {"cpu": upper, "memory": "1Gi"},
             })
         };
+        let recommendations = ["app", "worker", "proxy"].map(recommended);
         let object: VerticalPodAutoscaler = decoded(&json!({
             "metadata": {"name": name, "namespace": namespace(vpa), "uid": uid(vpa)},
             "spec": {
                 "targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
                 "updatePolicy": {"updateMode": "InPlaceOrRecreate"},
             },
-            "status": {"recommendation": {
-                "containerRecommendations": (["app", "worker", "proxy"].map(recommended)),
-            }},
+            "status": {"recommendation": {"containerRecommendations": recommendations}},
         }))?;
         self.feed.apply_vpa(&object);
         Ok(())
@@ -260,6 +259,7 @@ fn pod(index: usize, vpa: usize) -> Value {
     proxy["restartPolicy"] = json!("Always");
     let condition =
         |type_: &str| json!({"type": type_, "status": "True", "lastTransitionTime": "2026-02-27T10:00:00Z"});
+    let conditions = ["PodScheduled", "Initialized", "ContainersReady", "Ready"].map(condition);
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
@@ -290,7 +290,7 @@ fn pod(index: usize, vpa: usize) -> Value {
         },
         "status": {
             "phase": "Running", "startTime": "2026-02-27T10:00:00Z", "podIP": "10.0.0.1", "qosClass": "Burstable",
-            "conditions": (["PodScheduled", "Initialized", "ContainersReady", "Ready"].map(condition)),
+            "conditions": conditions,
             "initContainerStatuses": [status("proxy")], "containerStatuses": [status("app"), status("worker")],
         },
     })

@@ -1,6 +1,8 @@
 //! What the API server has told: VPAs that act, pods, controllers, LimitRanges and admission's lease, as rows that cost little
 //! and know what has changed since their VPA last had a turn. Plain values: who watches is [`watches`]'s business.
 
+#[cfg(test)]
+mod laws;
 mod matching;
 mod rows;
 pub(crate) mod watches;

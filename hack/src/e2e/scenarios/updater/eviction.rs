@@ -101,6 +101,7 @@ async fn evicts(world: &World) -> Result<()> {
     );
     let told = events(world, "AdmissionStale").await?;
     ensure!(told.len() == 3, "each pod is told of once, not {told:?}");
+    explained(world).await?;
     // The fallback from a resize that cannot be is an eviction too.
     change_vpa(
         world,
@@ -161,6 +162,26 @@ async fn evicts(world: &World) -> Result<()> {
         "something was evicted in mode Off"
     );
     updater.stop().await
+}
+
+/// Whoever asks gets the reason, and the numbers.
+async fn explained(world: &World) -> Result<()> {
+    let flags = super::own_flags(world);
+    let config = updater::Config::from_flags(flags.iter().map(String::as_str))?;
+    let clock = world.clock();
+    let asked = updater::explain::explain(&world.client, &clock, &config, &world.namespace, "web");
+    let answer = serde_json::to_value(asked.await?)?;
+    let pods = answer["pods"].as_array().context("no pods")?;
+    ensure!(
+        pods.len() == 3 && pods.iter().all(|pod| pod["reason"] == "AdmissionStale"),
+        "explained by {answer}"
+    );
+    let app = &answer["pods"][0]["containers"][0];
+    ensure!(
+        app["requests"]["cpu"] == "10m" && app["plannedRequests"]["cpu"] == "30m",
+        "explained by {app}"
+    );
+    Ok(())
 }
 
 async fn replicas(world: &World) -> Result<()> {
