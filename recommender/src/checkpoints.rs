@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    panic::{AssertUnwindSafe, catch_unwind},
     time::Duration,
 };
 
@@ -26,7 +27,7 @@ use serde_json::{Value, json};
 
 use crate::{
     checkpoint::ANNOTATION,
-    cluster::{Checkpoint, Name},
+    cluster::{Checkpoint, Dirty, Name},
     conditions::Conditions,
     feed::{Feed, Shared, page, vpas::Key},
     metrics::Metrics,
@@ -139,18 +140,12 @@ impl Checkpoints {
     }
 
     async fn write_one(&self, (namespace, vpa, container): (Name, Name, Name)) {
-        let now = self.clock.now();
-        let taken = {
-            let mut feed = self.feed.lock();
-            let key = (namespace.to_string(), vpa.to_string());
-            let fetching = feed.vpas.ours.get(&key).is_some_and(|row| {
-                let conditions: Conditions = row.observed.conditions.iter().cloned().collect();
-                row.unread || conditions.is_true(&ConditionType::FetchingHistory)
-            });
-            if fetching {
-                return;
-            }
-            feed.cluster.take_checkpoint((&namespace, &vpa), &container, now)
+        // One that we cannot compute, because of a mistake of ours, costs the others nothing.
+        let taken = catch_unwind(AssertUnwindSafe(|| self.take((&namespace, &vpa), &container)));
+        let Ok(taken) = taken else {
+            tracing::error!(%namespace, %vpa, %container, "cannot compute a checkpoint: this is a bug");
+            self.metrics.write("checkpoint", "bug");
+            return;
         };
         let Some((checkpoint, mark)) = taken else { return };
         let outcome = self.save(&namespace, &vpa, &container, &checkpoint).await;
@@ -165,6 +160,21 @@ impl Checkpoints {
                 }
             }
         }
+    }
+
+    /// What is to be written now, if it is ours to write and has been read before.
+    fn take(&self, id: (&str, &str), container: &str) -> Option<(Checkpoint, Option<Dirty>)> {
+        let now = self.clock.now();
+        let mut feed = self.feed.lock();
+        let row = feed.vpas.ours.get(&(id.0.to_owned(), id.1.to_owned()));
+        let fetching = row.is_some_and(|row| {
+            let conditions: Conditions = row.observed.conditions.iter().cloned().collect();
+            row.unread || conditions.is_true(&ConditionType::FetchingHistory)
+        });
+        if fetching {
+            return None;
+        }
+        feed.cluster.take_checkpoint(id, container, now)
     }
 
     /// Writes one object: a patch where it is there already, and a new object where not.

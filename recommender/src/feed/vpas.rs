@@ -161,7 +161,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn vpa(status: serde_json::Value) -> VerticalPodAutoscaler {
+    fn vpa(status: &serde_json::Value) -> VerticalPodAutoscaler {
         serde_json::from_value(json!({
             "metadata": {"namespace": "shop", "name": "web", "creationTimestamp": "2026-03-01T00:00:00Z"},
             "spec": {},
@@ -177,12 +177,12 @@ mod tests {
     #[test]
     fn a_missing_recommendation_is_told_of_every_half_hour() {
         let mut vpas = Vpas::default();
-        vpas.apply("default", vpa(json!({})));
+        vpas.apply("default", vpa(&json!({})));
         let key = ("shop".to_owned(), "web".to_owned());
         let mut told = Vec::new();
         for minute in 1..=100 {
             // Every change of the object makes a new row.
-            vpas.apply("default", vpa(json!({})));
+            vpas.apply("default", vpa(&json!({})));
             if vpas.ours.get_mut(&key).unwrap().lacks_recommendation(at(minute)) {
                 told.push(minute);
             }
@@ -192,7 +192,7 @@ mod tests {
             "conditions": [{"type": "RecommendationProvided", "status": "True"}],
             "recommendation": {"containerRecommendations": [{"containerName": "a", "target": {"cpu": "1"}}]},
         });
-        vpas.apply("default", vpa(provided));
+        vpas.apply("default", vpa(&provided));
         assert!(!vpas.ours.get_mut(&key).unwrap().lacks_recommendation(at(1000)));
     }
 
@@ -200,15 +200,15 @@ mod tests {
     fn who_comes_after_the_checkpoints_were_read_has_unread_ones() {
         let mut vpas = Vpas::default();
         let key = ("shop".to_owned(), "web".to_owned());
-        vpas.apply("default", vpa(json!({})));
+        vpas.apply("default", vpa(&json!({})));
         assert!(!vpas.ours[&key].unread);
         vpas.late = true;
-        vpas.apply("default", vpa(json!({})));
+        vpas.apply("default", vpa(&json!({})));
         assert!(!vpas.ours[&key].unread, "it was there before");
         vpas.remove(&key);
-        vpas.apply("default", vpa(json!({})));
+        vpas.apply("default", vpa(&json!({})));
         assert!(vpas.ours[&key].unread);
-        vpas.apply("default", vpa(json!({})));
+        vpas.apply("default", vpa(&json!({})));
         assert!(vpas.ours[&key].unread, "a change of the object reads nothing");
     }
 }

@@ -205,7 +205,7 @@ const GATE_ON: &str = "--feature-gates=NativeSidecar=true";
 
 /// A recommender for the scenario's namespace: a process of its own, or, where time is not the machine's, in this one.
 enum Recommender {
-    Process(Process),
+    Process(Box<Process>),
     Inside {
         shutdown: Shutdown,
         running: JoinHandle<Result<(), DaemonError>>,
@@ -224,7 +224,7 @@ impl Recommender {
         if world.time().is_err() {
             let mut process = Process::start(Daemon::Recommender, &world.kubeconfig, &flags).await?;
             process.ready().await?;
-            return Ok(Self::Process(process));
+            return Ok(Self::Process(Box::new(process)));
         }
         let config = recommender::Config::from_flags(flags)?;
         let shutdown = Shutdown::new();

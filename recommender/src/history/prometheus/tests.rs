@@ -144,7 +144,7 @@ fn matrix() -> String {
         .replace("\"value\":[1772366400,\"1\"]", "\"values\":[[1772366400,\"1\"]]")
 }
 
-fn config(address: String, flags: &[&str]) -> PrometheusConfig {
+fn config(address: &str, flags: &[&str]) -> PrometheusConfig {
     let _installed = rustls::crypto::ring::default_provider().install_default();
     let address = format!("--prometheus-address={address}");
     let all = ["--storage=prometheus", &address]
@@ -162,7 +162,7 @@ async fn asked(
     flags: &[&str],
     namespace: Option<&str>,
 ) -> (Result<HashMap<PodKey, PodHistory>, String>, String) {
-    let config = config(server.clone().start().await, flags);
+    let config = config(&server.clone().start().await, flags);
     let mut registry = prometheus_client::registry::Registry::default();
     let metrics = crate::metrics::Metrics::register(&mut registry);
     let now = "2026-03-01T12:00:00Z".parse().unwrap();
@@ -268,7 +268,7 @@ async fn what_is_no_history_is_an_error_and_not_an_empty_history() {
     let (history, _) = asked(&slow, &["--prometheus-query-timeout=50ms"], None).await;
     assert!(history.unwrap_err().contains("cannot ask prometheus"));
 
-    let nobody = config("http://127.0.0.1:1".to_owned(), &[]);
+    let nobody = config("http://127.0.0.1:1", &[]);
     let metrics = crate::metrics::Metrics::register(&mut prometheus_client::registry::Registry::default());
     let now = DateTime::UNIX_EPOCH + TimeDelta::days(100);
     let error = read(&nobody, None, now, &metrics).await.unwrap_err().to_string();
