@@ -78,12 +78,17 @@ impl Pace {
 
 async fn watch(stage: &Stage, shop: &Shop, pace: &Pace) -> Result<()> {
     let begin = pace.clock.now();
-    let mut screen = Screen::new();
+    let mut screen = Screen::new(pace.steps / 6);
     let mut peak: Option<Snapshot> = None;
     for step in 1..=pace.steps {
         match &stage.time {
             Some(time) => time.advance(pace.step).await,
-            None => pace.clock.sleep(pace.step).await,
+            None => {
+                if step == pace.steps / 3 {
+                    shop.rush().await?;
+                }
+                pace.clock.sleep(pace.step).await;
+            }
         }
         let snapshot = shop.look().await?;
         screen.show(&frame(&snapshot, begin, pace.clock.now()), step == pace.steps)?;
@@ -111,17 +116,17 @@ fn frame(snapshot: &Snapshot, begin: DateTime<Utc>, now: DateTime<Utc>) -> Strin
 /// A terminal shows each frame over the last; a pipe gets only some of them.
 struct Screen {
     live: bool,
+    /// Of the frames that a pipe would get, one in so many.
+    piped: u32,
     lines: usize,
     shown: u32,
 }
 
 impl Screen {
-    /// Of the frames that a pipe would get, one in so many.
-    const PIPED: u32 = 24;
-
-    fn new() -> Self {
+    fn new(piped: u32) -> Self {
         Self {
             live: std::io::stdout().is_terminal(),
+            piped,
             lines: 0,
             shown: 0,
         }
@@ -129,7 +134,7 @@ impl Screen {
 
     fn show(&mut self, frame: &str, last: bool) -> Result<()> {
         self.shown += 1;
-        if !self.live && !last && !self.shown.is_multiple_of(Self::PIPED) {
+        if !self.live && !last && !self.shown.is_multiple_of(self.piped) {
             return Ok(());
         }
         let mut out = std::io::stdout().lock();

@@ -29,6 +29,12 @@ impl Shop {
         Ok(Self { world })
     }
 
+    /// Where no annotation drives the load: the shop gets busy.
+    pub(super) async fn rush(&self) -> Result<()> {
+        self.world.usage("shop", "app", "250m", "320Mi").await?;
+        self.world.usage("shop", "mesh-proxy", "120m", "70Mi").await
+    }
+
     pub(super) async fn close(self) -> Result<()> {
         self.world.remove().await
     }
@@ -67,9 +73,16 @@ fn vpa() -> Value {
     })
 }
 
-/// On the sandbox the annotation says what the containers use, through the day; on a real node the arguments do.
+/// On the sandbox the annotation says what the containers use, through the day; on a real node the arguments do, and
+/// later [`Shop::rush`].
 fn deployment(world: &World) -> Value {
-    let container = |name: &str, cpu: &str, memory: &str, resources: Value| json!({"name": name, "image": world.image, "args": ["load", "--cpu", cpu, "--memory", memory, "--listen", ""], "resources": resources});
+    let container = |name: &str, port: u16, cpu: &str, memory: &str, resources: Value| {
+        let listen = format!(":{port}");
+        json!({
+            "name": name, "image": world.image, "resources": resources,
+            "args": ["load", "--cpu", cpu, "--memory", memory, "--listen", listen],
+        })
+    };
     let load = json!({
         "traffic": "daily(60, 600, 14h)",
         "containers": {
@@ -80,6 +93,7 @@ fn deployment(world: &World) -> Value {
     });
     let mut proxy = container(
         "mesh-proxy",
+        8081,
         "60m",
         "40Mi",
         json!({
@@ -98,10 +112,10 @@ fn deployment(world: &World) -> Value {
                     "terminationGracePeriodSeconds": 2,
                     "initContainers": [proxy],
                     "containers": [
-                        container("app", "150m", "200Mi", json!({
+                        container("app", 8080, "150m", "200Mi", json!({
                             "requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"cpu": "1", "memory": "2Gi"},
                         })),
-                        container("log-agent", "5m", "20Mi", json!({
+                        container("log-agent", 8082, "5m", "20Mi", json!({
                             "requests": {"cpu": "200m", "memory": "256Mi"}, "limits": {"cpu": "400m", "memory": "512Mi"},
                         })),
                     ],

@@ -12,14 +12,12 @@ use k8s_openapi::{api::core::v1::Event, apimachinery::pkg::api::resource::Quanti
 
 /// How many of the last things done are shown.
 const DEEDS: usize = 3;
-/// The events that tell of something done to a pod's resources, ours and the kubelet's.
-const TOLD: [&str; 5] = [
-    "EvictedByVPA",
-    "InPlaceResizedByVPA",
-    "ResizeCompleted",
-    "ResizeDeferred",
-    "OOMKilling",
-];
+/// How much of each.
+const WIDTH: usize = 110;
+/// The events by which the updater tells what it did.
+const OURS: [&str; 2] = ["EvictedByVPA", "InPlaceResizedByVPA"];
+/// Those by which the kubelet tells what came of it.
+const ANSWERS: [&str; 3] = ["ResizeCompleted", "ResizeDeferred", "OOMKilling"];
 
 /// The shop at one moment.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +28,7 @@ pub(super) struct Snapshot {
     resizes: i32,
     evictions: i32,
     rows: Vec<Row>,
+    /// The last ones.
     deeds: Vec<String>,
 }
 
@@ -232,27 +231,35 @@ fn times(events: &[Event], reason: &str) -> i32 {
 }
 
 fn deeds(events: &[Event]) -> Vec<String> {
-    let told = events.iter().filter(|event| {
-        event
-            .reason
-            .as_deref()
-            .is_some_and(|reason| TOLD.contains(&reason))
-    });
-    let mut told: Vec<_> = told.collect();
+    let mut told: Vec<_> = events
+        .iter()
+        .filter(|event| tells(event, &OURS) || tells(event, &ANSWERS))
+        .collect();
     told.sort_by_key(|event| event.last_timestamp.as_ref().map(|time| time.0));
     let line = |event: &&Event| {
         let word = |text: &Option<String>| text.clone().unwrap_or_default();
-        format!(
+        let line = format!(
             "{} {}: {}",
             word(&event.reason),
             word(&event.involved_object.name),
             word(&event.message)
-        )
+        );
+        match line.char_indices().nth(WIDTH) {
+            Some((end, _)) => format!("{}…", line.get(..end).unwrap_or_default()),
+            None => line,
+        }
     };
     told.iter()
         .skip(told.len().saturating_sub(DEEDS))
         .map(line)
         .collect()
+}
+
+fn tells(event: &Event, reasons: &[&str]) -> bool {
+    event
+        .reason
+        .as_deref()
+        .is_some_and(|reason| reasons.contains(&reason))
 }
 
 #[cfg(test)]

@@ -155,8 +155,9 @@ impl World {
         let pods = self.api::<Pod>().list(&ListParams::default()).await?.items;
         let of_workload = |pod: &&Pod| {
             let name = pod.name_any();
-            name.strip_prefix(workload)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+            let rest = name.strip_prefix(workload);
+            pod.metadata.deletion_timestamp.is_none()
+                && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
         };
         for pod in pods.iter().filter(of_workload) {
             let name = pod.name_any();
@@ -171,6 +172,7 @@ impl World {
                 let request = Request::post(&path).body(Vec::new())?;
                 match self.client.request_text(request).await {
                     Ok(_) => Ok(Look::Done(())),
+                    Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Look::Done(())),
                     // A container counts as ready before its program listens.
                     Err(kube::Error::Api(status)) if status.code == 503 => Ok(Look::NotYet(status.message)),
                     Err(error) => Err(error.into()),
