@@ -11,6 +11,7 @@ use common::{
     },
     kube::limit::{RateLimit, RateLimitError},
     quirks::Quirks,
+    sidecarset::Mode,
 };
 
 use crate::{
@@ -104,6 +105,12 @@ struct WorkArgs {
     /// What VPA gets wrong and is wanted all the same: all, none or a list such as Q12,Q26
     #[arg(long, default_value_t = Quirks::none(), long_help = quirks_help(), value_name = "LIST")]
     quirks: Quirks,
+    /// What part SidecarSets play; as for the admission component
+    #[arg(long, value_enum, default_value = "size", value_name = "MODE")]
+    sidecarset_mode: Mode,
+    /// Where the revisions of SidecarSets are kept; as for the admission component
+    #[arg(long, default_value = "", value_name = "NAMESPACE")]
+    sidecarset_revision_namespace: String,
     /// The namespace this runs in
     #[arg(long, env = "NAMESPACE", default_value = "", hide = true)]
     own_namespace: String,
@@ -176,6 +183,8 @@ impl WorkArgs {
             in_recommendation_bounds_eviction_lifetime_threshold,
             evict_after_oom_threshold,
             quirks,
+            sidecarset_mode,
+            sidecarset_revision_namespace,
             own_namespace,
         } = self;
         let interval = interval("updater-interval", updater_interval)?;
@@ -201,6 +210,11 @@ impl WorkArgs {
                 GoDuration(lease_timeout),
             )?,
         });
+        let own_namespace = first_of([&own_namespace, "kube-system"]);
+        let sidecarset_revisions = first_of([
+            &sidecarset_revision_namespace,
+            &sidecarset_mode.revision_namespace(&own_namespace),
+        ]);
         Ok(move |settings: Settings| Config {
             namespaces: settings.namespaces,
             interval,
@@ -218,6 +232,7 @@ impl WorkArgs {
                 quirks,
                 ..settings::Settings::default()
             },
+            sidecarset_revisions: (sidecarset_mode == Mode::Inject).then_some(sidecarset_revisions),
         })
     }
 }
@@ -339,6 +354,7 @@ mod tests {
             admission_status,
             rate_limit,
             decisions,
+            sidecarset_revisions,
         } = config("").unwrap();
         assert_eq!(namespaces, Namespaces::All);
         assert_eq!(interval, Duration::from_secs(60));
@@ -346,6 +362,7 @@ mod tests {
         assert_eq!(admission_status, Some(AdmissionStatus::default()));
         assert_eq!(rate_limit, None);
         assert_eq!(decisions, settings::Settings::default());
+        assert_eq!(sidecarset_revisions, None, "beside Kruise the sets are kept by it");
     }
 
     #[test]
@@ -367,6 +384,8 @@ mod tests {
             "--in-recommendation-bounds-eviction-lifetime-threshold=1h",
             "--evict-after-oom-threshold=1m",
             "--quirks=all",
+            "--sidecarset-mode=inject",
+            "--sidecarset-mode=inject --sidecarset-revision-namespace=x",
             "--leader-elect",
             "--vpa-object-namespace=x",
             "--feature-gates=NativeSidecar=true",

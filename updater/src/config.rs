@@ -28,6 +28,8 @@ pub struct Config {
     pub rate_limit: Option<RateLimit>,
     /// What decisions depend on.
     pub decisions: Settings,
+    /// Where the revisions of SidecarSets are kept, if it is for us to keep the sets.
+    pub sidecarset_revisions: Option<String>,
 }
 
 impl Config {

@@ -31,6 +31,7 @@ use crate::{
     rate::Limiter,
     reason::Skip,
     settings::Settings,
+    sidecarset::keep::Keeper,
 };
 
 /// How many links a chain of scales may have.
@@ -55,7 +56,17 @@ pub async fn run(config: Config, mut context: Context) -> Result<(), DaemonError
         let work = handles.clone();
         Ok(
             lease::lead(leader_election, lease_metrics, &handles, move |leadership| {
-                Updater::new(config, work, &leadership, metrics, watch_metrics).work()
+                let keeper = config.sidecarset_revisions.clone().map(|namespace| {
+                    let (served, handles) = (config.namespaces.clone(), work.clone());
+                    Keeper::new(namespace, served, handles, &leadership, watch_metrics.clone())
+                });
+                let updater = Updater::new(config, work, &leadership, metrics, watch_metrics);
+                async move {
+                    match keeper {
+                        Some(keeper) => tokio::try_join!(updater.work(), keeper.work()).map(|((), ())| ()),
+                        None => updater.work().await,
+                    }
+                }
             })
             .await?,
         )
@@ -107,6 +118,7 @@ impl Updater {
             admission_status,
             rate_limit,
             decisions,
+            sidecarset_revisions: _,
         } = config;
         // For everything that a leader writes.
         let client = leadership.guard(&handles.client);

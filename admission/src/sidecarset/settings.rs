@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+pub use common::sidecarset::Mode;
 use regex::RegexBuilder;
 
 use super::validate::AnnotationKeys;
@@ -30,28 +31,12 @@ impl Settings {
     pub fn new(mode: Mode, own_namespace: &str) -> Self {
         Self {
             mode,
-            namespace: match mode {
-                // There Kruise keeps them.
-                Mode::Off | Mode::Size => "kruise-system".to_owned(),
-                Mode::Inject => own_namespace.to_owned(),
-            },
+            namespace: mode.revision_namespace(own_namespace),
             excluded: vec!["kube-system".to_owned(), own_namespace.to_owned()],
             exact_partition: false,
             annotation_keys: AnnotationKeys::None,
         }
     }
-}
-
-/// `--sidecarset-mode`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Mode {
-    /// SidecarSets are none of our business
-    Off,
-    /// Kruise injects; containers with a formula are sized by it, after recommendations
-    #[default]
-    Size,
-    /// We inject, and keep the sets; there must be no Kruise that does
-    Inject,
 }
 
 /// `--sidecarset-annotation-keys`: regular expressions, separated by commas.

@@ -1,6 +1,7 @@
 //! What keeps SidecarSets where we are the injector (`spec/sidecarset.md` 5): their revisions, their status, and the rollout
 //! of new images. Pure: what is to be done comes out as values; who does it is the shell's business.
 
+pub(crate) mod keep;
 mod order;
 pub mod pod;
 pub mod revise;

@@ -1,11 +1,14 @@
 //! A pod as the rollout of sidecars reads it: its containers' images and what became of them.
 
+use std::borrow::Cow;
+
 use chrono::{DateTime, Utc};
 use common::{
-    api::k8s::{ObjectMeta, PodCondition, Time},
+    api::k8s::{ObjectMeta, Pod, PodCondition, Time},
     sidecarset::{Annotations, Labels},
     time::from_k8s,
 };
+use kube::core::NamespaceResourceScope;
 use serde::{Deserialize, Deserializer};
 
 /// A pod.
@@ -93,6 +96,35 @@ pub struct State {
 pub struct Running {
     /// Since when.
     pub started_at: Option<Time>,
+}
+
+impl kube::Resource for SidecarPod {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        Pod::kind(&())
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        Pod::group(&())
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        Pod::version(&())
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        Pod::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
 }
 
 impl SidecarPod {

@@ -1,0 +1,369 @@
+//! Keeps SidecarSets while this updater leads: watches them, their revisions and their pods, and does what
+//! [`work`](super::work) finds, a set at a time.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use anyhow::Result;
+use chrono::{DateTime, TimeDelta, Utc};
+use common::{
+    api::{
+        k8s::{ControllerRevision, Namespace, Pod},
+        sidecarset::SidecarSet,
+    },
+    daemon::{Handles, Namespaces},
+    kube::{
+        lease::Leadership,
+        watch::{Change, WatchMetrics, WatchSet},
+    },
+    sidecarset::{
+        Labels, Revisions, Sets,
+        matching::NAMESPACE_NAME,
+        record::injected_sets,
+        revision::{CUSTOM_VERSION, SET_NAME},
+    },
+};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    core::DeserializeGuard,
+    runtime::watcher,
+};
+use serde_json::json;
+
+use super::{
+    Work,
+    pod::SidecarPod,
+    revise::{Registration, Step},
+    standing::{Standing, is_of},
+    work,
+};
+
+/// How often it is looked at what is to be done.
+const ROUND: Duration = Duration::from_secs(5);
+/// How often it is looked again for what was not there.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// How long nothing may be heard of a pod that was updated.
+const UNHEARD: TimeDelta = TimeDelta::seconds(60);
+
+/// Keeps the sets.
+pub(crate) struct Keeper {
+    handles: Handles,
+    /// For everything that a leader writes.
+    client: Client,
+    /// Where revisions are kept.
+    namespace: String,
+    served: Namespaces,
+    metrics: WatchMetrics,
+    rows: Arc<Mutex<Rows>>,
+    /// The pods that were updated, and of which nothing has been heard since.
+    in_flight: BTreeMap<String, DateTime<Utc>>,
+}
+
+/// What is known.
+#[derive(Debug, Default)]
+struct Rows {
+    sets: Sets,
+    revisions: Revisions,
+    namespaces: HashMap<String, Labels>,
+    /// By namespace and name: those that some set has injected.
+    pods: BTreeMap<(String, String), SidecarPod>,
+}
+
+impl Rows {
+    /// The pods of a set. A namespace that is not known has its name at least.
+    fn pods_of(&self, set: &common::sidecarset::Set) -> Vec<&SidecarPod> {
+        self.pods
+            .iter()
+            .filter(|((namespace, _), pod)| {
+                let named = || Labels::from([(NAMESPACE_NAME.to_owned(), namespace.clone())]);
+                let labels = self.namespaces.get(namespace).cloned().unwrap_or_else(named);
+                is_of(set, pod, &labels)
+            })
+            .map(|(_, pod)| pod)
+            .collect()
+    }
+}
+
+impl Keeper {
+    pub(crate) fn new(
+        namespace: String,
+        served: Namespaces,
+        handles: Handles,
+        leadership: &Leadership,
+        metrics: WatchMetrics,
+    ) -> Self {
+        let rows = Rows {
+            revisions: Revisions::kept_in(&namespace),
+            ..Rows::default()
+        };
+        Self {
+            client: leadership.guard(&handles.client),
+            handles,
+            namespace,
+            served,
+            metrics,
+            rows: Arc::new(Mutex::new(rows)),
+            in_flight: BTreeMap::new(),
+        }
+    }
+
+    /// Keeps them until shutdown is requested.
+    pub(crate) async fn work(mut self) -> Result<()> {
+        let shutdown = self.handles.shutdown.clone();
+        tokio::select! {
+            () = self.wait_for_sets() => {}
+            () = shutdown.requested() => return Ok(()),
+        }
+        let mut watches = WatchSet::new(self.handles.clone(), self.served.clone(), self.metrics.clone());
+        self.watch(&mut watches);
+        if !watches.synced().await? {
+            return Ok(());
+        }
+        loop {
+            self.go_round().await;
+            tokio::select! {
+                () = self.handles.clock.sleep(ROUND) => {}
+                () = shutdown.requested() => return Ok(()),
+                ended = watches.ended() => return ended,
+            }
+        }
+    }
+
+    /// Waits until there can be sets.
+    async fn wait_for_sets(&self) {
+        let api: Api<DeserializeGuard<SidecarSet>> = Api::all(self.handles.client.clone());
+        let mut said = false;
+        while let Err(error) = api.list(&ListParams::default().limit(1)).await {
+            if !said {
+                tracing::info!(%error, "SidecarSets cannot be listed and play no part until they can");
+                said = true;
+            }
+            self.handles.clock.sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    fn watch(&self, watches: &mut WatchSet) {
+        let client = &self.handles.client;
+        let all = watcher::Config::default;
+        let rows = self.rows.clone();
+        let sets: Api<DeserializeGuard<SidecarSet>> = Api::all(client.clone());
+        watches.start_on("SidecarSets", sets, all(), move |change| {
+            set_change(&mut lock(&rows), change)
+        });
+        let rows = self.rows.clone();
+        let revisions: Api<ControllerRevision> = Api::namespaced(client.clone(), &self.namespace);
+        let of_sets = all().labels(SET_NAME);
+        watches.start_on("revisions of SidecarSets", revisions, of_sets, move |change| {
+            revision_change(&mut lock(&rows).revisions, change);
+        });
+        let rows = self.rows.clone();
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        watches.start_on("Namespaces", namespaces, all(), move |change| {
+            namespace_change(&mut lock(&rows).namespaces, change);
+        });
+        let rows = self.rows.clone();
+        watches.start("pods of SidecarSets", all(), move |change| {
+            pod_change(&mut lock(&rows), change)
+        });
+    }
+
+    async fn go_round(&mut self) {
+        let now = self.handles.clock.now();
+        self.in_flight
+            .retain(|_, since| now.signed_duration_since(*since) < UNHEARD);
+        for (set, work, places) in self.all_work(now) {
+            let name = set.name_any();
+            if let Err(error) = self.done(&set, work, &places, now).await {
+                tracing::warn!(%error, set = name, "cannot do all for a SidecarSet; trying again");
+            }
+        }
+    }
+
+    /// What is to be done for each set, and where its pods are.
+    #[allow(clippy::type_complexity)]
+    fn all_work(
+        &mut self,
+        now: DateTime<Utc>,
+    ) -> Vec<(Arc<SidecarSet>, Work, HashMap<String, (String, String)>)> {
+        let rows = lock(&self.rows);
+        let mut found = Vec::new();
+        for set in rows.sets.iter() {
+            let pods = rows.pods_of(set);
+            for pod in &pods {
+                // The watch has caught up with the update.
+                if Standing::of(&set.object, pod, false).is_updated {
+                    self.in_flight.remove(pod.uid());
+                }
+            }
+            let in_flight: BTreeSet<String> = self.in_flight.keys().cloned().collect();
+            let work = work(
+                &set.object,
+                &pods,
+                &rows.revisions,
+                &self.namespace,
+                &in_flight,
+                now,
+            );
+            let places = pods.iter().map(|pod| {
+                let place = (pod.metadata.namespace.clone(), pod.metadata.name.clone());
+                let place = (place.0.unwrap_or_default(), place.1.unwrap_or_default());
+                (pod.uid().to_owned(), place)
+            });
+            found.push((Arc::clone(&set.object), work, places.collect()));
+        }
+        found
+    }
+
+    async fn done(
+        &mut self,
+        set: &SidecarSet,
+        work: Work,
+        places: &HashMap<String, (String, String)>,
+        now: DateTime<Utc>,
+    ) -> kube::Result<()> {
+        let name = set.name_any();
+        let has_revision = work.registration.step == Step::Keep;
+        self.register(&work.registration).await?;
+        if let Some(status) = &work.status {
+            let api: Api<SidecarSet> = Api::all(self.client.clone());
+            let patch = json!({"status": status});
+            api.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))
+                .await?;
+        }
+        if !has_revision {
+            // The rest waits until the revision has been heard of.
+            return Ok(());
+        }
+        let params = PatchParams::default();
+        for (uid, patch) in work.updates {
+            let Some((namespace, pod)) = places.get(&uid) else {
+                continue;
+            };
+            let patch = match patch {
+                Ok(patch) => patch,
+                Err(error) => {
+                    tracing::warn!(%error, namespace, pod, set = name, "a pod cannot be updated");
+                    continue;
+                }
+            };
+            let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+            match api.patch(pod, &params, &Patch::Strategic(patch)).await {
+                Ok(_) => {
+                    tracing::info!(
+                        namespace,
+                        pod,
+                        set = name,
+                        "gave a pod the newest images of its sidecars"
+                    );
+                    self.in_flight.insert(uid, now);
+                }
+                // It has changed, or is gone: the next round sees it as it is.
+                Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        for (uid, patch) in work.conditions {
+            if let Some((namespace, pod)) = places.get(&uid) {
+                let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+                match api.patch_status(pod, &params, &Patch::Strategic(patch)).await {
+                    Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                    answer => drop(answer?),
+                }
+            }
+        }
+        let revisions: Api<ControllerRevision> = Api::namespaced(self.client.clone(), &self.namespace);
+        for name in work.prune {
+            match revisions.delete(&name, &DeleteParams::default()).await {
+                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                answer => drop(answer?),
+            }
+        }
+        Ok(())
+    }
+
+    async fn register(&self, registration: &Registration) -> kube::Result<()> {
+        let api: Api<ControllerRevision> = Api::namespaced(self.client.clone(), &self.namespace);
+        let params = PatchParams::default();
+        let name = &registration.name;
+        match &registration.step {
+            Step::Keep => {}
+            Step::Create(revision) => match api.create(&PostParams::default(), revision).await {
+                // The watch is behind; the next round knows it.
+                Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+                answer => drop(answer?),
+            },
+            Step::Renumber { number } => {
+                let patch = json!({"revision": number});
+                api.patch(name, &params, &Patch::Merge(patch)).await?;
+            }
+            Step::Relabel { version } => {
+                let patch = json!({"metadata": {"labels": {CUSTOM_VERSION: version}}});
+                api.patch(name, &params, &Patch::Merge(patch)).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn lock(rows: &Mutex<Rows>) -> MutexGuard<'_, Rows> {
+    rows.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn set_change(rows: &mut Rows, change: Change<'_, DeserializeGuard<SidecarSet>>) {
+    match change {
+        Change::Applied(DeserializeGuard(Ok(set))) => rows.sets.apply(set),
+        Change::Applied(DeserializeGuard(Err(invalid))) => {
+            tracing::warn!(name = invalid.metadata.name, error = %invalid.error, "a SidecarSet cannot be read");
+        }
+        Change::Deleted(set) => rows.sets.remove(&set.name_any()),
+        Change::Relisted(seen) => rows.sets.retain(|name| seen.contains("", name)),
+    }
+}
+
+fn revision_change(revisions: &mut Revisions, change: Change<'_, ControllerRevision>) {
+    match change {
+        Change::Applied(revision) => revisions.apply(revision),
+        Change::Deleted(revision) => revisions.remove(&revision.name_any()),
+        // All are of one namespace, so their names tell them apart.
+        Change::Relisted(seen) => revisions.retain(|name| seen.contains_name(name)),
+    }
+}
+
+fn namespace_change(namespaces: &mut HashMap<String, Labels>, change: Change<'_, Namespace>) {
+    match change {
+        Change::Applied(namespace) => {
+            namespaces.insert(
+                namespace.name_any(),
+                namespace.metadata.labels.unwrap_or_default(),
+            );
+        }
+        Change::Deleted(namespace) => {
+            namespaces.remove(&namespace.name_any());
+        }
+        Change::Relisted(seen) => namespaces.retain(|name, _| seen.contains("", name)),
+    }
+}
+
+fn pod_change(rows: &mut Rows, change: Change<'_, SidecarPod>) {
+    let key = |pod: &SidecarPod| (pod.namespace().unwrap_or_default(), pod.name_any());
+    match change {
+        Change::Applied(mut pod) => {
+            if injected_sets(pod.annotations()).next().is_some() && pod.is_active() {
+                pod.metadata.managed_fields = None;
+                rows.pods.insert(key(&pod), pod);
+            } else {
+                rows.pods.remove(&key(&pod));
+            }
+        }
+        Change::Deleted(pod) => {
+            rows.pods.remove(&key(&pod));
+        }
+        Change::Relisted(seen) => rows
+            .pods
+            .retain(|(namespace, name), _| seen.contains(namespace, name)),
+    }
+}
