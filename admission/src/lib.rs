@@ -4,6 +4,7 @@ pub mod answer;
 mod args;
 pub mod config;
 mod feed;
+pub mod formula_cli;
 mod index;
 mod lease;
 mod metrics;
