@@ -259,13 +259,14 @@ async fn put_right(
         return Ok(());
     }
     // Patched, not updated: VPA's role allows the one and not the other. The version keeps two replicas apart.
-    let patch = json!({
-        "metadata": {
-            "resourceVersion": found.metadata.resource_version,
-            "labels": wanted.metadata.labels,
-        },
+    let mut patch = json!({
+        "metadata": {"resourceVersion": found.metadata.resource_version},
         "webhooks": wanted.webhooks,
     });
+    // Labels that somebody else has put there stay.
+    if let (Some(labels), Some(metadata)) = (&wanted.metadata.labels, patch.get_mut("metadata")) {
+        metadata["labels"] = json!(labels);
+    }
     api.patch(name, &PatchParams::default(), &Patch::Merge(patch))
         .await?;
     if trusts {
@@ -421,6 +422,16 @@ mod tests {
             .unwrap();
         assert_eq!(bundle(), "b2xkIGFuZCBuZXc=");
 
+        let labels = json!({"metadata": {
+            "resourceVersion": api.object().unwrap()["metadata"]["resourceVersion"], "labels": {"team": "x"},
+        }});
+        let params = PatchParams::default();
+        Api::<MutatingWebhookConfiguration>::all(client.clone())
+            .patch("x", &params, &Patch::Merge(labels))
+            .await
+            .unwrap();
+        registration.webhook.labels = [("ours".to_owned(), "y".to_owned())].into();
+
         // Another replica's flags count when it starts, and not each time it looks.
         registration.webhook.timeout_seconds = 7;
         put_all_right(&client, &registration, &new, Care::Trust)
@@ -430,10 +441,14 @@ mod tests {
         put_all_right(&client, &registration, &new, Care::Everything)
             .await
             .unwrap();
-        assert_eq!(api.object().unwrap()["webhooks"][0]["timeoutSeconds"], 7);
+        let object = api.object().unwrap();
+        assert_eq!(object["webhooks"][0]["timeoutSeconds"], 7);
+        assert_eq!(object["metadata"]["labels"], json!({"team": "x", "ours": "y"}));
         assert_eq!(
             api.asked(),
-            ["GET", "POST", "GET", "GET", "PATCH", "GET", "GET", "PATCH"]
+            [
+                "GET", "POST", "GET", "GET", "PATCH", "PATCH", "GET", "GET", "PATCH"
+            ]
         );
     }
 }

@@ -34,6 +34,8 @@ pub(crate) struct Reviewer {
     pub(crate) clock: Clock,
     /// Who answers for SidecarSets.
     pub(crate) injector: Injector,
+    /// How long whoever asks waits for the answer.
+    pub(crate) asker: Duration,
 }
 
 impl Reviewer {
@@ -116,6 +118,8 @@ impl Reviewer {
                 Ok(answer) if awaits_owner(&answer) => (OWNER_PATIENCE, answer),
                 Ok(answer) => return answer,
             };
+            // An answer that comes when nobody waits any more is none.
+            let patience = patience.min(self.asker / 2);
             let end = *deadline.get_or_insert_with(|| tokio::time::Instant::now() + patience);
             match tokio::time::timeout_at(end, changes.changed()).await {
                 Ok(Ok(())) => {}
@@ -201,6 +205,7 @@ pub(crate) mod tests {
             metrics: Metrics::register(&mut Registry::default()),
             clock: Clock::system(),
             injector: injector(Mode::Size),
+            asker: Duration::from_secs(30),
         };
         (reviewer, wishes)
     }
@@ -285,6 +290,15 @@ pub(crate) mod tests {
         assert!(patched);
         assert!(is_patched(&reviewer, "Rollout").await, "it is known now");
         assert!(wishes.try_recv().is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_pod_waits_longer_than_the_api_server() {
+        let (mut reviewer, _wishes) = reviewer("Rollout");
+        reviewer.asker = Duration::from_secs(1);
+        let start = tokio::time::Instant::now();
+        assert!(!is_patched(&reviewer, "Rollout").await);
+        assert_eq!(start.elapsed(), Duration::from_millis(500));
     }
 
     #[test]

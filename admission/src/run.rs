@@ -3,6 +3,7 @@
 use std::{
     net::TcpListener,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use anyhow::Context as _;
@@ -74,6 +75,7 @@ pub async fn run(config: Config, mut context: Context) -> Result<(), DaemonError
     );
     shell.spawn("certificates", keeping);
 
+    let asker = Duration::from_secs(webhook.timeout_seconds.unsigned_abs().into());
     let registration = Registration {
         namespaces,
         reinvocation: pods.reinvocation,
@@ -87,6 +89,7 @@ pub async fn run(config: Config, mut context: Context) -> Result<(), DaemonError
         metrics: metrics.clone(),
         clock: handles.clock.clone(),
         injector,
+        asker,
     };
     let listening = handles.readiness.part("webhook server");
     let (bound, address) = watch::channel(None);
