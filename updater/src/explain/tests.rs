@@ -67,14 +67,16 @@ pod a (Running since 2026-03-08 12:00:00) would be evicted
   app
     cpu: request 100m -> 150m, limit -, bounds 150m to 150m
     memory: request 100Mi -> 200Mi, limit -, bounds 200Mi to 200Mi
-    cpu capped to maxAllowed
-
-pod b (Running since 2026-03-08 12:00:00) is left as it is: enough pods of its group are disrupted for now (Budget)
 ";
     assert!(shown.starts_with(expected), "{shown}");
+    assert!(shown.contains("    cpu capped to maxAllowed\n"), "{shown}");
+    assert!(
+        shown.contains("pod b (Running since 2026-03-08 12:00:00) is left as it is: enough pods of its group are disrupted for now (Budget)"),
+        "{shown}"
+    );
     assert!(
         shown.contains(
-            "pod c (Running since 2026-03-08 12:00:00) is left as it is: its requests are within bounds"
+            "pod c (Running since 2026-03-08 12:00:00) is left as it is: it has the resources that it should have (NoChange)"
         ),
         "{shown}"
     );
