@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 use super::{
     super::super::{Look, Need, Scenario, World},
     super::install_crds,
-    MERGE, PATIENCE, Updater, change_vpa, events, fresh_lease, no_lease, pods, ready, recommend, template,
-    uids, vpa,
+    MERGE, PATIENCE, Updater,
+    admission::Admission,
+    change_vpa, events, fresh_lease, no_lease, pods, ready, recommend, template, uids, vpa,
 };
 
 pub(super) fn all() -> Vec<Scenario> {
@@ -21,13 +22,13 @@ pub(super) fn all() -> Vec<Scenario> {
             name: "updater-evicts",
             about: "pods are evicted up and down while the admission lease is fresh and the VPA's requirements are met, and \
                     not otherwise",
-            needs: &[Need::Node],
+            needs: &[Need::Node, Need::LocalWebhooks],
             run: |world| evicts(world).boxed_local(),
         },
         Scenario {
             name: "updater-minds-replicas",
             about: "groups of two are evicted whatever controls them, single pods only if the VPA says so",
-            needs: &[Need::Node],
+            needs: &[Need::Node, Need::LocalWebhooks],
             run: |world| replicas(world).boxed_local(),
         },
         Scenario {
@@ -39,7 +40,7 @@ pub(super) fn all() -> Vec<Scenario> {
         Scenario {
             name: "updater-minds-disruption-budgets",
             about: "a PodDisruptionBudget refuses evictions for as long as it likes, and the reason is told",
-            needs: &[Need::Node],
+            needs: &[Need::Node, Need::LocalWebhooks],
             run: |world| budget(world).boxed_local(),
         },
     ]
@@ -60,20 +61,27 @@ async fn all_replaced(world: &World, app: &str, before: &[&str]) -> Result<()> {
         .await
 }
 
-fn workload(world: &World, name: &str, replicas: usize, is_marked: bool) -> Value {
+fn workload(world: &World, name: &str, replicas: usize) -> Value {
     json!({
         "metadata": {"name": name},
         "spec": {
             "replicas": replicas, "selector": {"matchLabels": {"app": name}},
-            "template": template(world, name, is_marked),
+            "template": template(world, name, false),
         },
     })
 }
 
 async fn evicts(world: &World) -> Result<()> {
     install_crds(world).await?;
+    let admission = Admission::start(world, false).await?;
+    let outcome = evicted(world).await;
+    admission.stop(world).await?;
+    outcome
+}
+
+async fn evicted(world: &World) -> Result<()> {
     world
-        .create_object::<Deployment>(workload(world, "web", 3, true))
+        .create_object::<Deployment>(workload(world, "web", 3))
         .await?;
     let requirement = json!([{"resources": ["cpu"], "changeRequirement": "TargetHigherThanRequests"}]);
     vpa(
@@ -83,8 +91,8 @@ async fn evicts(world: &World) -> Result<()> {
         json!({"updateMode": "Recreate", "evictionRequirements": requirement}),
     )
     .await?;
-    recommend(world, "web", &[("app", "5m", "8Mi")]).await?;
     let before = ready(world, "web", 3).await?;
+    recommend(world, "web", &[("app", "5m", "8Mi")]).await?;
 
     // Down, and the VPA wants up only.
     fresh_lease(world).await?;
@@ -187,12 +195,19 @@ async fn explained(world: &World) -> Result<()> {
 async fn replicas(world: &World) -> Result<()> {
     install_crds(world).await?;
     fresh_lease(world).await?;
+    let admission = Admission::start(world, false).await?;
+    let outcome = of_all_kinds(world).await;
+    admission.stop(world).await?;
+    outcome
+}
+
+async fn of_all_kinds(world: &World) -> Result<()> {
     let kinds = ["Deployment", "ReplicaSet", "StatefulSet", "ReplicationController"];
     let mut apps = Vec::new();
     for kind in kinds {
         for (suffix, count) in [("two", 2), ("one", 1)] {
             let name = format!("{}-{suffix}", kind.to_lowercase());
-            let mut object = workload(world, &name, count, true);
+            let mut object = workload(world, &name, count);
             match kind {
                 "Deployment" => drop(world.create_object::<Deployment>(object).await?),
                 "ReplicaSet" => drop(world.create_object::<ReplicaSet>(object).await?),
@@ -207,13 +222,15 @@ async fn replicas(world: &World) -> Result<()> {
                 }
             }
             vpa(world, kind, &name, json!({"updateMode": "Recreate"})).await?;
-            recommend(world, &name, &[("app", "30m", "24Mi")]).await?;
             apps.push((name, count));
         }
     }
     let mut before = Vec::new();
     for (name, count) in &apps {
         before.push((name, *count, ready(world, name, *count).await?));
+    }
+    for (name, _) in &apps {
+        recommend(world, name, &[("app", "30m", "24Mi")]).await?;
     }
     let updater = Updater::start(world, &[]).await?;
     for (name, _, pods) in before.iter().filter(|(_, count, _)| *count == 2) {
@@ -238,7 +255,7 @@ async fn breaker(world: &World) -> Result<()> {
     fresh_lease(world).await?;
     // Nobody marks or sizes its pods.
     world
-        .create_object::<Deployment>(workload(world, "web", 4, false))
+        .create_object::<Deployment>(workload(world, "web", 4))
         .await?;
     vpa(world, "Deployment", "web", json!({"updateMode": "Recreate"})).await?;
     recommend(world, "web", &[("app", "30m", "24Mi")]).await?;
@@ -278,8 +295,15 @@ async fn breaker(world: &World) -> Result<()> {
 async fn budget(world: &World) -> Result<()> {
     install_crds(world).await?;
     fresh_lease(world).await?;
+    let admission = Admission::start(world, false).await?;
+    let outcome = refused(world).await;
+    admission.stop(world).await?;
+    outcome
+}
+
+async fn refused(world: &World) -> Result<()> {
     world
-        .create_object::<Deployment>(workload(world, "web", 4, true))
+        .create_object::<Deployment>(workload(world, "web", 4))
         .await?;
     world
         .create_object::<PodDisruptionBudget>(json!({
@@ -288,8 +312,8 @@ async fn budget(world: &World) -> Result<()> {
         }))
         .await?;
     vpa(world, "Deployment", "web", json!({"updateMode": "Recreate"})).await?;
-    recommend(world, "web", &[("app", "30m", "24Mi")]).await?;
     let before = ready(world, "web", 4).await?;
+    recommend(world, "web", &[("app", "30m", "24Mi")]).await?;
     let budgets = world.api::<PodDisruptionBudget>();
     world
         .until("the budget has seen the pods", PATIENCE, async || {

@@ -1,5 +1,6 @@
 //! The updater at work: what it does to running pods, and what it leaves alone.
 
+mod admission;
 mod eviction;
 mod kubelet;
 mod leader;
