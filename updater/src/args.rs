@@ -362,7 +362,10 @@ mod tests {
         assert_eq!(admission_status, Some(AdmissionStatus::default()));
         assert_eq!(rate_limit, None);
         assert_eq!(decisions, settings::Settings::default());
-        assert_eq!(sidecarset_revisions, None, "beside Kruise the sets are kept by it");
+        assert_eq!(
+            sidecarset_revisions, None,
+            "beside Kruise the sets are kept by it"
+        );
     }
 
     #[test]

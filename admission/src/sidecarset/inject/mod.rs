@@ -19,7 +19,8 @@ use common::{
     gates::Gates,
     pod::{Phase, Pod},
     sidecarset::{
-        ChoiceError, Labels, MatchError, MetadataError, RecordError, Revisions, Sets, Share, effective,
+        ChoiceError, Labels, MatchError, MetadataError, Record, RecordError, Revisions, Sets, Share,
+        effective,
         record::{self, HASH},
     },
 };
@@ -130,16 +131,16 @@ pub fn inject(
     let sets = sets
         .into_iter()
         .map(|set| {
-            // A pod that comes in a second time keeps what it got the first time.
-            let had = known
-                .get(set.name())
-                .map(|record| record.controller_revision.as_str());
+            // A pod that comes in a second time keeps what it got the first time. As long as nobody keeps revisions the
+            // newest has no name, and is known by its hash.
+            let had = known.get(set.name());
             effective(
                 &set.object,
                 labels,
                 world.revisions,
                 |share, revision| match had {
-                    Some(had) if !had.is_empty() => had == revision,
+                    Some(had) if !had.controller_revision.is_empty() => had.controller_revision == revision,
+                    Some(had) if had.hash == Record::of(&set.object, HASH).hash => false,
                     _ => quota.stays(&set.object, share, revision),
                 },
             )

@@ -2,6 +2,7 @@
 
 use chrono::DateTime;
 use common::{
+    api::k8s::IntOrString,
     gates::{Gate, Gates},
     sidecarset::{Labels, Revisions, Sets, matching::NAMESPACE_NAME, revision::new_revision},
 };
@@ -731,6 +732,19 @@ fn an_older_revision_is_injected_with_its_own_name_hash_and_formula() {
         [],
         "and no second draw"
     );
+
+    // Nobody has given the newest revision a name yet, and it is kept all the same.
+    let mut nameless = set(
+        "log",
+        strategy(json!({"revisionName": "log-4", "policy": "Partial"})),
+    );
+    nameless.status = None;
+    cluster.sets.apply(nameless.clone());
+    let newest = cluster.pod(&pod());
+    assert_eq!(names(&newest["spec"]["containers"]), "app agent more");
+    nameless.spec.update_strategy.partition = Some(IntOrString::String("100%".to_owned()));
+    cluster.sets.apply(nameless);
+    assert_eq!(cluster.inject(&newest).unwrap().unwrap().patch, []);
 
     cluster
         .sets
