@@ -7,5 +7,6 @@ pub mod crds;
 pub mod daemon;
 pub mod demo;
 pub mod e2e;
+pub mod fuzz;
 pub mod sandbox;
 pub mod vectors;

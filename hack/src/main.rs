@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use hack::{bench, cluster, crds, daemon, demo, e2e, sandbox, vectors};
+use hack::{bench, cluster, crds, daemon, demo, e2e, fuzz, sandbox, vectors};
 
 /// Outrigger's developer tools.
 #[derive(Parser)]
@@ -27,6 +27,8 @@ enum Command {
     Daemon(daemon::Args),
     Demo(demo::Args),
     E2e(e2e::Args),
+    #[command(subcommand)]
+    Fuzz(fuzz::Command),
     /// Start an API server for trying things out, with nothing installed
     Sandbox(sandbox::Args),
     Vectors(vectors::Args),
@@ -49,6 +51,7 @@ async fn run(command: Command) -> Result<ExitCode> {
         Command::Daemon(args) => args.run().await.map(done),
         Command::Demo(args) => args.run().await.map(done),
         Command::E2e(args) => args.run().await.map(done),
+        Command::Fuzz(command) => command.run().map(done),
         Command::Sandbox(args) => sandbox::run(args).await.map(done),
         Command::Vectors(args) => args.run(),
     }

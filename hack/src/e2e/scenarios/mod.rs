@@ -9,6 +9,7 @@ mod metrics;
 mod recommender;
 mod resize;
 mod sidecarset_inject;
+mod sidecarset_size;
 mod time;
 mod updater;
 mod usage;
@@ -37,6 +38,7 @@ pub fn all() -> Vec<Scenario> {
         time::all(),
         admission::all(),
         sidecarset_inject::all(),
+        sidecarset_size::all(),
     ]
     .concat()
 }

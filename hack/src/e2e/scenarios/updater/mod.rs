@@ -37,7 +37,7 @@ pub(super) fn all() -> Vec<Scenario> {
 }
 
 /// An updater in this process, for the scenario's namespace.
-struct Updater {
+pub(super) struct Updater {
     shutdown: Shutdown,
     running: JoinHandle<Result<(), DaemonError>>,
     url: String,
@@ -45,7 +45,7 @@ struct Updater {
 
 impl Updater {
     /// Starts one that looks every five seconds for the admission lease of the scenario's own namespace.
-    async fn start(world: &World, flags: &[&str]) -> Result<Self> {
+    pub(super) async fn start(world: &World, flags: &[&str]) -> Result<Self> {
         let own = own_flags(world);
         let flags = own.iter().map(String::as_str).chain(flags.iter().copied());
         let config = updater::Config::from_flags(flags)?;
@@ -61,7 +61,7 @@ impl Updater {
         })
     }
 
-    async fn stop(self) -> Result<()> {
+    pub(super) async fn stop(self) -> Result<()> {
         self.shutdown.request();
         self.running.await?.context("the updater did not end well")
     }
