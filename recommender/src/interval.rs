@@ -224,7 +224,6 @@ mod tests {
             for fraction in [0.5, 0.9, 0.95] {
                 for (samples, half_life) in [
                     (60, TimeDelta::days(30)),
-                    (300, TimeDelta::days(30)),
                     // Eight half-lives: the first sample weighs 1/256.
                     (200, TimeDelta::minutes(25)),
                 ] {
