@@ -152,7 +152,7 @@ impl Keeper {
         let rows = self.rows.clone();
         let sets: Api<DeserializeGuard<SidecarSet>> = Api::all(client.clone());
         watches.start_on("SidecarSets", sets, all(), move |change| {
-            set_change(&mut lock(&rows), change)
+            set_change(&mut lock(&rows), change);
         });
         let rows = self.rows.clone();
         let revisions: Api<ControllerRevision> = Api::namespaced(client.clone(), &self.namespace);
@@ -167,7 +167,7 @@ impl Keeper {
         });
         let rows = self.rows.clone();
         watches.start("pods of SidecarSets", all(), move |change| {
-            pod_change(&mut lock(&rows), change)
+            pod_change(&mut lock(&rows), change);
         });
     }
 
