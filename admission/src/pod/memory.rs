@@ -123,7 +123,7 @@ impl Change {
     fn of(plan: &ContainerPlan<'_>) -> Self {
         let had = |base: &Option<ResourceList>, got: &ResourceList| -> ResourceList {
             let base = base.iter().flatten();
-            base.filter(|(name, _)| got.contains_key(*name))
+            base.filter(|(name, _)| got.contains_key(name))
                 .map(|(name, amount)| (name.clone(), amount.clone()))
                 .collect()
         };
