@@ -28,7 +28,7 @@ use super::CliError;
 /// What the containers of a pod get, in words.
 pub(super) fn explain(pod: Option<&Path>, sets: &[PathBuf], vpa: Option<&Path>) -> Result<String, CliError> {
     let mut object: Value = pod.map_or(Ok(Value::Null), read)?;
-    let sets: Vec<SidecarSet> = sets.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
+    let sets: Vec<SidecarSet> = sets.iter().map(read).collect::<Result<_, _>>()?;
     let vpa: Option<VerticalPodAutoscaler> = vpa.map(read).transpose()?;
     let mut formulas = Formulas::default();
     for set in &sets {

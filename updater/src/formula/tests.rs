@@ -126,7 +126,7 @@ fn the_formula_is_the_one_that_the_pod_remembers() {
     let workload = workload("InPlaceOrRecreate", 2).each(sized).with(|workload| {
         workload
             .formulas
-            .apply_set(&set("10%", &json!({"type": "NotUpdate"})))
+            .apply_set(&set("10%", &json!({"type": "NotUpdate"})));
     });
     assert!(patches(&workload).contains(&"/spec/containers/1/resources/requests/cpu = 100m".to_owned()));
 }

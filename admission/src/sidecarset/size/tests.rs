@@ -124,7 +124,7 @@ impl Situation {
         let body = body.to_string();
         let request = Request::parse(body.as_bytes()).unwrap();
         let mut vpas = VpaIndex::default();
-        self.vpa.iter().for_each(|vpa| _ = vpas.apply(vpa));
+        self.vpa.iter().for_each(|vpa| vpas.apply(vpa));
         let selector = serde_json::from_value(json!({"matchLabels": {"app": "web"}})).unwrap();
         let limit_ranges: HashMap<String, LimitRanges> = HashMap::new();
         let world = World {
