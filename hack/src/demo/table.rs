@@ -238,11 +238,13 @@ fn deeds(events: &[Event]) -> Vec<String> {
     told.sort_by_key(|event| event.last_timestamp.as_ref().map(|time| time.0));
     let line = |event: &&Event| {
         let word = |text: &Option<String>| text.clone().unwrap_or_default();
+        let message = word(&event.message);
+        // The kubelet tells of all resources in JSON, which the table above shows.
+        let message = message.split(": {").next().unwrap_or_default();
         let line = format!(
-            "{} {}: {}",
+            "{} {}: {message}",
             word(&event.reason),
-            word(&event.involved_object.name),
-            word(&event.message)
+            word(&event.involved_object.name)
         );
         match line.char_indices().nth(WIDTH) {
             Some((end, _)) => format!("{}…", line.get(..end).unwrap_or_default()),
