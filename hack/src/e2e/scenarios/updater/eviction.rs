@@ -13,7 +13,7 @@ use super::{
     super::install_crds,
     MERGE, PATIENCE, Updater,
     admission::Admission,
-    change_vpa, events, fresh_lease, no_lease, pods, ready, recommend, template, uids, vpa,
+    admitted, change_vpa, events, fresh_lease, no_lease, pods, ready, recommend, template, uids, vpa,
 };
 
 pub(super) fn all() -> Vec<Scenario> {
@@ -91,7 +91,7 @@ async fn evicted(world: &World) -> Result<()> {
         json!({"updateMode": "Recreate", "evictionRequirements": requirement}),
     )
     .await?;
-    let before = ready(world, "web", 3).await?;
+    let before = admitted(world, "web", 3).await?;
     recommend(world, "web", &[("app", "5m", "8Mi")]).await?;
 
     // Down, and the VPA wants up only.
@@ -227,7 +227,7 @@ async fn of_all_kinds(world: &World) -> Result<()> {
     }
     let mut before = Vec::new();
     for (name, count) in &apps {
-        before.push((name, *count, ready(world, name, *count).await?));
+        before.push((name, *count, admitted(world, name, *count).await?));
     }
     for (name, _) in &apps {
         recommend(world, name, &[("app", "30m", "24Mi")]).await?;
@@ -312,7 +312,7 @@ async fn refused(world: &World) -> Result<()> {
         }))
         .await?;
     vpa(world, "Deployment", "web", json!({"updateMode": "Recreate"})).await?;
-    let before = ready(world, "web", 4).await?;
+    let before = admitted(world, "web", 4).await?;
     recommend(world, "web", &[("app", "30m", "24Mi")]).await?;
     let budgets = world.api::<PodDisruptionBudget>();
     world

@@ -256,6 +256,32 @@ async fn ready(world: &World, app: &str, count: usize) -> Result<BTreeMap<String
         .await
 }
 
+/// The same, once admission has seen all of them: a new registration reaches the API server's cache a moment later, and pods
+/// that were made before it are made again.
+async fn admitted(world: &World, app: &str, count: usize) -> Result<BTreeMap<String, Value>> {
+    let now = DeleteParams::default().grace_period(0);
+    world
+        .until(
+            &format!("{count} pods of {app} are ready, and known to admission"),
+            PATIENCE,
+            async || {
+                let pods = pods(world, app).await?;
+                let unknown = |pod: &Value| pod["metadata"]["annotations"]["vpaObservedContainers"].is_null();
+                let unknown: Vec<_> = pods.iter().filter(|(_, pod)| unknown(pod)).collect();
+                for (name, _) in &unknown {
+                    world.api::<Pod>().delete(name, &now).await?;
+                }
+                let ready = pods.values().filter(|pod| is_ready(pod)).count();
+                Ok(if unknown.is_empty() && ready == count && pods.len() == count {
+                    Look::Done(pods)
+                } else {
+                    Look::NotYet(format!("{ready} are ready, {} were made again", unknown.len()))
+                })
+            },
+        )
+        .await
+}
+
 fn is_ready(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
     conditions
