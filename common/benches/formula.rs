@@ -49,7 +49,11 @@ fn policies(c: &mut Criterion) {
     c.bench_function("read a policy", |b| b.iter(|| Policy::new(black_box(&policy))));
     let policy = Policy::new(&policy);
     c.bench_function("evaluate a policy", |b| {
-        b.iter(|| policy.evaluate(Candidate::of_pod(black_box(&pod)), |name| name == "sidecar").is_ok());
+        b.iter(|| {
+            policy
+                .evaluate(Candidate::of_pod(black_box(&pod)), |name| name == "sidecar")
+                .is_ok()
+        });
     });
 }
 

@@ -479,8 +479,12 @@ async fn admission_runs_with_the_flags_that_vpa_was_measured_with() {
     ] {
         std::fs::write(folder.join(name), text).unwrap();
     }
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = port.local_addr().unwrap().port();
+    // Free again at the end of the statement.
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
     let mut admission = cluster
         .run(
             "admission",

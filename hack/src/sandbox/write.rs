@@ -146,7 +146,11 @@ impl Api {
             if part == Part::Main && self.get(kind, key).is_err() {
                 let mut body = body.clone();
                 tree::object(&mut body, &["metadata"]).insert("name".into(), (*key.name).into());
-                return self.create(kind, &key.namespace, body, write).await;
+                match self.create(kind, &key.namespace, body, write).await {
+                    // Somebody else was faster: there is something to apply to now.
+                    Err(error) if error.reason == "AlreadyExists" => {}
+                    outcome => return outcome,
+                }
             }
             return self
                 .modify(kind, key, part, write, &|old| {

@@ -147,7 +147,7 @@ fn a_pod_that_remembers_nothing_is_left_alone() {
             .all(|line| !line.contains("/containers/1/"))
     );
     let mut drifts = changed(workload("InPlaceOrRecreate", 2).each(forget), "80%", &json!({}));
-    assert_eq!(drifts.first(), "SmallChange");
+    assert_eq!(drifts.first(), "NoChange");
 }
 
 #[test]
@@ -170,28 +170,28 @@ fn a_changed_formula_reaches_pods_in_place_as_far_as_its_set_rolls_out() {
         (
             "mode Recreate: never by eviction",
             changed(of("Recreate"), "80%", &json!({})),
-            "SmallChange",
+            "NoChange",
         ),
         ("mode Initial", changed(of("Initial"), "80%", &json!({})), "Mode"),
         (
             "the same formula",
             changed(of("InPlace"), "50%", &json!({})),
-            "SmallChange",
+            "NoChange",
         ),
         (
             "NotUpdate",
             changed(of("InPlace"), "80%", &json!({"type": "NotUpdate"})),
-            "SmallChange",
+            "NoChange",
         ),
         (
             "paused",
             changed(of("InPlace"), "80%", &json!({"paused": true})),
-            "SmallChange",
+            "NoChange",
         ),
         (
             "held back by the partition",
             changed(of("InPlace"), "80%", &json!({"partition": 2})),
-            "SmallChange",
+            "NoChange",
         ),
         (
             "selected",
@@ -201,7 +201,7 @@ fn a_changed_formula_reaches_pods_in_place_as_far_as_its_set_rolls_out() {
         (
             "not selected",
             changed(of("InPlace").each(labelled), "80%", &selector("other")),
-            "SmallChange",
+            "NoChange",
         ),
         (
             "a change under a tenth",
@@ -213,7 +213,7 @@ fn a_changed_formula_reaches_pods_in_place_as_far_as_its_set_rolls_out() {
             changed(of("InPlace").each(young), "80%", &json!({})),
             "TooYoung",
         ),
-        ("a set that is gone", settled(of("InPlace")), "SmallChange"),
+        ("a set that is gone", settled(of("InPlace")), "NoChange"),
     ] {
         // With bounds that are the target nothing is outside of them, so age and threshold decide.
         assert_eq!(workload.first(), expected, "{what}");
