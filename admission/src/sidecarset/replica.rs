@@ -17,6 +17,8 @@ use kube::{
     runtime::watcher,
 };
 
+use ring::rand::{SecureRandom as _, SystemRandom};
+
 use super::quota::{Quotas, REPLICA_LAPSE};
 
 /// The label of these leases.
@@ -24,9 +26,15 @@ const LABEL: &str = "outrigger.dev/sidecarset-replica";
 /// How often a replica shows that it lives.
 const RENEWAL: Duration = Duration::from_secs(5);
 
-/// Who this is, for good: another after a restart, so that nobody takes the pods of the one for those of the other.
+/// Who this is, for good: another after a restart, so that nobody takes the pods of the one for those of the other, and
+/// another than one that started on this host at the same moment.
 pub(crate) fn identity(clock: &common::clock::Clock) -> String {
-    format!("{}-{}", hostname(), clock.now().timestamp_millis())
+    let mut bytes = [0; 4];
+    let drawn = match SystemRandom::new().fill(&mut bytes) {
+        Ok(()) => u32::from_ne_bytes(bytes),
+        Err(_) => 0,
+    };
+    format!("{}-{}-{drawn:08x}", hostname(), clock.now().timestamp_millis())
 }
 
 fn hostname() -> String {
@@ -122,4 +130,15 @@ async fn renew(api: &Api<Lease>, name: &str, identity: &str, handles: &Handles) 
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_that_start_at_the_same_moment_are_two() {
+        let clock = common::clock::VirtualClock::starting_at(chrono::DateTime::UNIX_EPOCH).clock();
+        assert_ne!(identity(&clock), identity(&clock));
+    }
 }
