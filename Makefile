@@ -34,6 +34,11 @@ vectors: ## Run the vectors our way (each difference a named quirk) and with nat
 
 LEVEL ?= node
 ON ?= cluster
+# The shortest scenarios that cover the place itself and each daemon.
+SMOKE := crds-install sidecar-deployment-runs resize-answers resize-lands resize-needs-a-kubelet-that-can \
+	eviction-answers eviction-waits-for-the-budget metrics-served webhook-mutates usage-is-measured \
+	recommends-for-sidecars recommends-more-after-oom updater-node-too-small updater-leader-killed \
+	admission-suite admission-sizes-new-pods sidecarset-injects sidecarset-size-stories
 
 .PHONY: cluster-up
 cluster-up: ## Start a real Kubernetes on this machine (LEVEL=api|control-plane|node)
@@ -50,7 +55,7 @@ e2e: ## Run all scenarios (ON=sandbox|cluster|kubeconfig)
 .PHONY: e2e-smoke
 e2e-smoke: ## Run the scenarios that prove the basics on a real cluster
 	$(HACK) cluster build --level node
-	$(HACK) e2e --on cluster
+	$(HACK) e2e --on cluster $(SMOKE:%=--scenario %)
 
 ##@ Before a commit
 

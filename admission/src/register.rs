@@ -10,6 +10,7 @@ use common::{
     },
     daemon::{Handles, Namespaces, Part},
     quirks::{Quirk, Quirks},
+    sidecarset::record::HASH,
 };
 use kube::{
     Api,
@@ -31,10 +32,15 @@ const POLL: Duration = Duration::from_secs(60);
 /// How soon it is tried again.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// A pod that no controller has, or that the node has, never is a VPA's. The answer for other objects comes first, so
-/// that a pod's field is never looked for in them.
-const CONTROLLED: &str = "request.resource.resource != 'pods' || (has(object.metadata.ownerReferences) && \
-    object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller && o.kind != 'Node'))";
+/// A pod that no controller has, or that the node has, never is a VPA's; a SidecarSet may have injected any. The answer for
+/// other objects comes first, so that a pod's field is never looked for in them.
+fn may_be_sized() -> String {
+    format!(
+        "request.resource.resource != 'pods' || (has(object.metadata.ownerReferences) && \
+         object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller && o.kind != 'Node')) || \
+         (has(object.metadata.annotations) && '{HASH}' in object.metadata.annotations)"
+    )
+}
 
 /// What the configuration is made from.
 #[derive(Clone, Debug)]
@@ -83,8 +89,8 @@ impl Registration {
             client_config,
             failure_policy: Some(if *fail { "Fail" } else { "Ignore" }.to_owned()),
             match_conditions: Some(vec![MatchCondition {
-                name: "has-a-controller".to_owned(),
-                expression: CONTROLLED.to_owned(),
+                name: "may-be-sized".to_owned(),
+                expression: may_be_sized(),
             }]),
             namespace_selector: self.namespace_selector(),
             reinvocation_policy: Some(self.reinvocation.name().to_owned()),
@@ -322,7 +328,7 @@ mod tests {
                     "service": {"namespace": "kube-system", "name": "vpa-webhook"},
                 },
                 "failurePolicy": "Ignore",
-                "matchConditions": [{"name": "has-a-controller", "expression": CONTROLLED}],
+                "matchConditions": [{"name": "may-be-sized", "expression": may_be_sized()}],
                 "reinvocationPolicy": "IfNeeded",
                 "rules": [
                     {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]},
