@@ -1,6 +1,6 @@
 //! The places scenarios run on: the sandbox in this process, a real cluster started for them, or one that is there.
 
-use std::{fmt, ops::Deref, path::PathBuf};
+use std::{fmt, ops::Deref, path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result};
 use chrono::DateTime;
@@ -17,6 +17,9 @@ use crate::{
         world::{self, WorldOptions, load::Loads},
     },
 };
+
+/// How far simulated nodes move at once where hours pass: fine enough for usage that is measured every 15 s.
+const LARGE_STEP: Duration = Duration::from_secs(5);
 
 /// Which place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -44,6 +47,8 @@ impl fmt::Display for On {
 enum Behind {
     /// Controllers, a scheduler and a node.
     Nodes,
+    /// The same, but simulated in larger steps, for who lets hours pass.
+    NodesForHours,
     /// Nothing that would touch a scenario's objects.
     Nothing,
 }
@@ -52,6 +57,8 @@ impl Behind {
     fn needed_by(needs: &[Need]) -> Self {
         if needs.contains(&Need::NoControllers) {
             Self::Nothing
+        } else if needs.contains(&Need::VirtualTime) {
+            Self::NodesForHours
         } else {
             Self::Nodes
         }
@@ -62,7 +69,7 @@ impl On {
     fn offers(self, need: Need, behind: Behind) -> bool {
         match need {
             Need::ApiServer => true,
-            Need::Node => behind == Behind::Nodes,
+            Need::Node => behind != Behind::Nothing,
             Need::NoControllers => behind == Behind::Nothing && self != Self::Kubeconfig,
             Need::LocalWebhooks => self != Self::Kubeconfig,
             Need::Faults | Need::VirtualTime => self == Self::Sandbox,
@@ -193,12 +200,12 @@ enum Running {
 }
 
 impl Stage {
-    /// The stage of this place that has nodes.
+    /// The stage of this place that has nodes, for who lets hours pass.
     ///
     /// # Errors
     /// When something does not start, with what to do about it.
     pub async fn start(on: On) -> Result<Self> {
-        Self::open(on, Behind::Nodes).await
+        Self::open(on, Behind::NodesForHours).await
     }
 
     /// A namespace on it.
@@ -252,8 +259,13 @@ impl Stage {
             ..sandbox::Options::default()
         })
         .await?;
+        let options = WorldOptions::default();
         let world = match behind {
-            Behind::Nodes => Some(world::World::start(&server, WorldOptions::default()).await?),
+            Behind::Nodes => Some(world::World::start(&server, options).await?),
+            Behind::NodesForHours => {
+                let tick = LARGE_STEP;
+                Some(world::World::start(&server, WorldOptions { tick, ..options }).await?)
+            }
             Behind::Nothing => None,
         };
         let folder = tempfile::tempdir()?;
@@ -274,7 +286,7 @@ impl Stage {
 
     async fn cluster(behind: Behind) -> Result<Self> {
         let level = match behind {
-            Behind::Nodes => Level::Node,
+            Behind::Nodes | Behind::NodesForHours => Level::Node,
             Behind::Nothing => Level::Api,
         };
         let options = cluster::Options {
