@@ -150,7 +150,7 @@ impl Process {
     /// # Errors
     /// When it does not answer.
     pub async fn get(&self, path: &str) -> Result<(u16, String)> {
-        let answer = reqwest::get(format!("{}{path}", self.url)).await?;
+        let answer = crate::http::get(&format!("{}{path}", self.url)).await?;
         Ok((answer.status().as_u16(), answer.text().await?))
     }
 

@@ -8,5 +8,6 @@ pub mod daemon;
 pub mod demo;
 pub mod e2e;
 pub mod fuzz;
+pub mod http;
 pub mod sandbox;
 pub mod vectors;

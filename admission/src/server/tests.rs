@@ -39,6 +39,17 @@ impl Served {
         Self::serve(router(reviewer)).await
     }
 
+    /// Starts one that answers one request at a time.
+    async fn with_one_turn() -> (Self, Arc<Semaphore>) {
+        let turns = Arc::new(Semaphore::new(1));
+        let webhook = Webhook {
+            reviewer: ready(),
+            turns: turns.clone(),
+        };
+        let router = Router::new().fallback(super::review).with_state(webhook);
+        (Self::serve(router).await, turns)
+    }
+
     async fn serve(router: Router) -> Self {
         let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
         let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
@@ -91,10 +102,18 @@ async fn status_line(stream: &mut impl AsyncReadAndWrite) -> String {
     String::from_utf8(line).unwrap()
 }
 
+/// Waits until the only turn is taken.
+async fn taken(turns: &Semaphore) {
+    while turns.available_permits() > 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test]
 async fn a_request_under_way_is_answered_after_a_stop_and_no_new_one_is_taken() {
-    let served = Served::start(true).await;
+    let (served, turns) = Served::with_one_turn().await;
     let (mut stream, rest) = served.begin().await;
+    taken(&turns).await;
     served.shutdown.request();
     while tokio::net::TcpStream::connect(served.address).await.is_ok() {
         tokio::task::yield_now().await;
@@ -109,16 +128,9 @@ async fn a_request_under_way_is_answered_after_a_stop_and_no_new_one_is_taken() 
 
 #[tokio::test]
 async fn a_client_that_goes_away_gives_its_turn_back() {
-    let webhook = Webhook {
-        reviewer: ready(),
-        turns: Arc::new(Semaphore::new(1)),
-    };
-    let turns = webhook.turns.clone();
-    let served = Served::serve(Router::new().fallback(super::review).with_state(webhook)).await;
+    let (served, turns) = Served::with_one_turn().await;
     let (stream, _) = served.begin().await;
-    while turns.available_permits() > 0 {
-        tokio::task::yield_now().await;
-    }
+    taken(&turns).await;
     drop(stream);
     let (mut stream, rest) = served.begin().await;
     stream.write_all(&rest).await.unwrap();

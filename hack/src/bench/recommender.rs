@@ -256,13 +256,10 @@ impl Bench {
     }
 
     async fn until_ready(&self) -> Result<()> {
-        // It fails only if there is one already.
-        let _installed = rustls::crypto::ring::default_provider().install_default();
-        let client = reqwest::Client::builder().no_proxy().build()?;
         loop {
             // Before it has begun to read it is ready for nothing else either.
             let listed = self.server.has_listed();
-            let answer = client.get(&self.url).send().await;
+            let answer = crate::http::get(&self.url).await;
             if listed && answer.is_ok_and(|answer| answer.status().is_success()) {
                 return Ok(());
             }

@@ -83,8 +83,8 @@ impl On {
     }
 }
 
-/// The stages of one place: mostly one with nodes, and one with an API server alone for scenarios that want no
-/// controller to touch their objects. Scenarios that break things or move time get one for themselves.
+/// The stages of one place: one with nodes, and one with an API server alone for scenarios that want no controller to touch
+/// their objects. On the sandbox each scenario has one for itself: there whoever waits moves the time, and may break things.
 pub struct Places {
     on: On,
     stages: Vec<(Behind, Stage)>,
@@ -99,11 +99,9 @@ impl Places {
         let mut stages = Vec::new();
         for behind in [Behind::Nodes, Behind::Nothing] {
             let shared = |scenario: &Scenario| {
-                on.lacks(scenario.needs).is_none()
-                    && Behind::needed_by(scenario.needs) == behind
-                    && !is_alone(scenario.needs)
+                on.lacks(scenario.needs).is_none() && Behind::needed_by(scenario.needs) == behind
             };
-            if scenarios.iter().any(shared) {
+            if on != On::Sandbox && scenarios.iter().any(shared) {
                 stages.push((behind, Stage::open(on, behind).await?));
             }
         }
@@ -128,7 +126,7 @@ impl Places {
     /// When a stage of its own does not start, or the shared one was not prepared.
     pub async fn stage_for(&self, needs: &[Need]) -> Result<StageFor<'_>> {
         let behind = Behind::needed_by(needs);
-        if is_alone(needs) {
+        if self.on == On::Sandbox {
             return Ok(StageFor::Own(Box::new(Stage::open(self.on, behind).await?)));
         }
         let shared = self.stages.iter().find(|(what, _)| *what == behind);
@@ -147,13 +145,6 @@ impl Places {
         }
         Ok(())
     }
-}
-
-/// Whether no other scenario can bear to be beside this one.
-fn is_alone(needs: &[Need]) -> bool {
-    needs
-        .iter()
-        .any(|need| matches!(need, Need::Faults | Need::VirtualTime))
 }
 
 /// The stage that a scenario runs on.

@@ -190,7 +190,7 @@ fn serve_metrics(api: &Arc<Api>) {
 
 /// Reads every list as a daemon does, over HTTP, without decoding it.
 async fn measure(sandbox: &Sandbox) -> anyhow::Result<()> {
-    let client = reqwest::Client::builder().no_proxy().build()?;
+    let client = crate::http::client()?;
     for (what, path, accept) in [
         ("pods", "/api/v1/pods", "application/json"),
         (

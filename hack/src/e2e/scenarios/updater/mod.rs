@@ -68,7 +68,7 @@ impl Updater {
 
     /// One of its metrics, by name and labels; zero if it is not there.
     async fn metric(&self, name: &str) -> Result<f64> {
-        let text = reqwest::get(&self.url).await?.text().await?;
+        let text = crate::http::get(&self.url).await?.text().await?;
         let line = text
             .lines()
             .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -108,7 +108,7 @@ impl Updater {
                 &format!("{pods} pods are left for {reason}"),
                 PATIENCE,
                 async || {
-                    let text = reqwest::get(&self.url).await?.text().await?;
+                    let text = crate::http::get(&self.url).await?.text().await?;
                     let found = self.skipped(reason).await?;
                     let reasons = text.lines().filter(|line| {
                         line.starts_with("outrigger_updater_skipped_pods{") && !line.ends_with(" 0")

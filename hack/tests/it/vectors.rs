@@ -1,7 +1,5 @@
 //! The vectors of the repository in the three ways they are run, and the command's manners.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
-
 use std::{fs, path::Path, process::Command};
 
 use common::quirks::Quirks;

@@ -1,12 +1,5 @@
 //! The three daemons as processes, against a sandbox: they get ready, tell of themselves, hand over and stop.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::expect_used,
-    reason = "this is a test"
-)]
-
 use std::{
     future::Future,
     path::PathBuf,
@@ -168,7 +161,7 @@ impl Daemon {
     }
 
     async fn get(&self, path: &str) -> (u16, String) {
-        let answer = reqwest::get(format!("{}{path}", self.url)).await.unwrap();
+        let answer = hack::http::get(&format!("{}{path}", self.url)).await.unwrap();
         (answer.status().as_u16(), answer.text().await.unwrap())
     }
 
@@ -412,7 +405,8 @@ async fn the_log_level_changes_while_it_runs() {
     let daemon = cluster.run("recommender", &["--v=2"]).await;
     let url = format!("{}/log-level", daemon.url);
     assert_eq!(daemon.get("/log-level").await, (200, "info".to_owned()));
-    let answer = reqwest::Client::new()
+    let answer = hack::http::client()
+        .unwrap()
         .put(&url)
         .body("debug")
         .send()

@@ -1,12 +1,5 @@
 //! The sandbox as clients see it, over HTTP.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::expect_used,
-    reason = "this is a test"
-)]
-
 mod custom;
 mod faults;
 mod objects;

@@ -10,7 +10,7 @@ use kube::{Api, ResourceExt, api::PostParams};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use serde_json::{Value, json};
 
-use crate::{object, pod, refusal, sandbox};
+use super::{object, pod, refusal, sandbox};
 
 type Answer = Arc<dyn Fn(&Value) -> Value + Send + Sync>;
 

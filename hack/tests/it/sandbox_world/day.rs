@@ -12,7 +12,7 @@ use hack::sandbox::{
 };
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, assert_about, container, name, sized, workload};
+use super::stage::{Stage, assert_about, container, name, sized, workload};
 
 fn number(text: &Value, unit: &str) -> f64 {
     text.as_str()

@@ -1,6 +1,6 @@
 //! What the simulated kubelets of the sandbox do with pods: starts, resizes, OOM kills.
 
-use crate::stage::{self, Stage, condition, container, fields, pod, sized, workload};
+use super::stage::{self, Stage, condition, container, fields, pod, sized, workload};
 use hack::sandbox::{Part, world::load::ContainerLoad};
 use serde_json::{Value, json};
 

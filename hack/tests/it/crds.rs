@@ -1,10 +1,5 @@
 //! The generated definitions: up to date, equal to the real ones, and covered by the objects that the round trips run
 //! on.
-#![allow(
-    clippy::unwrap_used,
-    reason = "a helper that cannot read its data fails the test"
-)]
-
 use common::api::k8s::CustomResourceDefinition;
 use hack::crds;
 use serde_json::Value;

@@ -8,7 +8,7 @@ use hack::sandbox::{
 };
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, condition, fields, name, sized, template, workload};
+use super::stage::{Stage, condition, fields, name, sized, template, workload};
 
 fn app() -> Value {
     json!({"containers": [sized("app", "100m", "100Mi")]})

@@ -17,7 +17,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{object, pod, refusal, sandbox};
+use super::{object, pod, refusal, sandbox};
 
 fn config_map(name: &str, labels: &[(&str, &str)]) -> ConfigMap {
     let mut map = ConfigMap::default();
@@ -493,7 +493,8 @@ async fn unknown_fields_are_dropped_with_a_warning_or_refused() {
         (400, "strict decoding error: unknown field \"dta\"".into())
     );
     let url = format!("{}{path}", sandbox.url());
-    let answer = reqwest::Client::new()
+    let answer = hack::http::client()
+        .unwrap()
         .post(url)
         .body(body.to_string())
         .send()

@@ -9,7 +9,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{object, refusal, sandbox};
+use super::{object, refusal, sandbox};
 
 fn vpa(spec: &Value) -> DynamicObject {
     object(json!({

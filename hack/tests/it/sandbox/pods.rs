@@ -12,7 +12,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{object, pod, refusal, sandbox};
+use super::{object, pod, refusal, sandbox};
 
 /// A running pod on a node of 4 cores and 8 GiB: an init container, two native sidecars, an app, all with resources.
 async fn running(client: &Client, name: &str) -> Pod {

@@ -11,7 +11,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{object, pod, refusal, sandbox};
+use super::{object, pod, refusal, sandbox};
 
 #[tokio::test]
 async fn requests_fail_as_asked_and_then_work_again() {

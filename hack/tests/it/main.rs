@@ -1,0 +1,17 @@
+//! The tools and the daemons together, in one program: one to link, and all of it runs at once.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::expect_used,
+    reason = "this is a test"
+)]
+
+mod crds;
+mod daemon_process;
+mod daemon_virtual;
+mod recommender;
+mod sandbox;
+mod sandbox_world;
+mod scenarios;
+mod vectors;
