@@ -109,9 +109,10 @@ impl Feed {
                 Ok(None) => break,
                 Ok(Some(why)) => {
                     if !said {
-                        tracing::info!(why, "SidecarSets play no part");
+                        tracing::info!(why = why.words(), "SidecarSets play no part");
                         said = true;
                     }
+                    self.metrics.note_forbidden("SidecarSets", why != Missing::Kind);
                     parts.ready();
                     settled.send_replace(true);
                     LOOK_AGAIN
@@ -130,28 +131,15 @@ impl Feed {
     }
 
     /// Why there is nothing to do.
-    async fn missing(&self) -> kube::Result<Option<&'static str>> {
+    async fn missing(&self) -> kube::Result<Option<Missing>> {
         let first = ListParams::default().limit(1);
         let client = &self.handles.client;
         let sets: Api<DeserializeGuard<SidecarSet>> = Api::all(client.clone());
-        let revisions: Api<ControllerRevision> = Api::namespaced(client.clone(), &self.settings.namespace);
-        for (found, forbidden) in [
-            (sets.list(&first).await.err(), "they may not be read"),
-            (
-                revisions.list(&first).await.err(),
-                "their revisions may not be read",
-            ),
-        ] {
-            match found {
-                None => {}
-                Some(kube::Error::Api(status)) if status.is_not_found() => {
-                    return Ok(Some("their kind is not installed"));
-                }
-                Some(kube::Error::Api(status)) if status.is_forbidden() => return Ok(Some(forbidden)),
-                Some(error) => return Err(error),
-            }
+        if let Some(missing) = missing(sets.list(&first).await, Missing::Right)? {
+            return Ok(Some(missing));
         }
-        Ok(None)
+        let revisions: Api<ControllerRevision> = Api::namespaced(client.clone(), &self.settings.namespace);
+        missing(revisions.list(&first).await, Missing::RightToRevisions)
     }
 
     async fn watch(self, parts: Parts, settled: watch::Sender<bool>) {
@@ -247,6 +235,33 @@ impl Feed {
                 .run(api, config, self.handles.shutdown.clone(), tell)
                 .boxed(),
         );
+    }
+}
+
+/// Why SidecarSets play no part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Missing {
+    Kind,
+    Right,
+    RightToRevisions,
+}
+
+impl Missing {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Kind => "their kind is not installed",
+            Self::Right => "they may not be read",
+            Self::RightToRevisions => "their revisions may not be read",
+        }
+    }
+}
+
+fn missing<T>(listed: kube::Result<T>, right: Missing) -> kube::Result<Option<Missing>> {
+    match listed {
+        Ok(_) => Ok(None),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Some(Missing::Kind)),
+        Err(kube::Error::Api(status)) if status.is_forbidden() => Ok(Some(right)),
+        Err(error) => Err(error),
     }
 }
 

@@ -138,6 +138,8 @@ impl Keeper {
         let api: Api<DeserializeGuard<SidecarSet>> = Api::all(self.handles.client.clone());
         let mut said = false;
         while let Err(error) = api.list(&ListParams::default().limit(1)).await {
+            let is_forbidden = matches!(&error, kube::Error::Api(status) if status.is_forbidden());
+            self.metrics.note_forbidden("SidecarSets", is_forbidden);
             if !said {
                 tracing::info!(%error, "SidecarSets cannot be listed and play no part until they can");
                 said = true;

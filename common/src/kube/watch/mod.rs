@@ -17,7 +17,7 @@ use kube::{
 };
 use prometheus_client::{
     encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family},
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
 use serde::de::DeserializeOwned;
@@ -81,11 +81,12 @@ impl Synced {
     }
 }
 
-/// `outrigger_watch_errors_total` and `outrigger_watch_relists_total`, by watch.
+/// `outrigger_watch_errors_total`, `outrigger_watch_relists_total` and `outrigger_watch_forbidden`, by watch.
 #[derive(Clone, Debug)]
 pub struct WatchMetrics {
     errors: Family<WatchLabel, Counter>,
     relists: Family<WatchLabel, Counter>,
+    forbidden: Family<WatchLabel, Gauge>,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -107,7 +108,23 @@ impl WatchMetrics {
             "Complete lists, the first included",
             Family::clone(&relists),
         );
-        Self { errors, relists }
+        let forbidden = Family::default();
+        registry.register(
+            "outrigger_watch_forbidden",
+            "1 while there is no right to list and watch these, so that they play no part",
+            Family::clone(&forbidden),
+        );
+        Self {
+            errors,
+            relists,
+            forbidden,
+        }
+    }
+
+    /// Notes whether there is a right to watch; says whether that is news.
+    pub fn note_forbidden(&self, watch: &'static str, forbidden: bool) -> bool {
+        let gauge = self.forbidden.get_or_create(&WatchLabel { watch });
+        gauge.set(forbidden.into()) != i64::from(forbidden)
     }
 }
 
@@ -214,11 +231,21 @@ impl Watch {
                 Ok(event) => {
                     if lists.tell(event, index) {
                         self.metrics.relists.get_or_create(&label).inc();
+                        if self.metrics.note_forbidden(self.name, false) {
+                            tracing::info!(watch = self.name, "there is a right to watch now");
+                        }
                         self.synced.send_replace(true);
                         self.part.ready();
                     }
                 }
                 Err(error) if streaming && refuses_streaming(&error) => return Ended::NoStreaming,
+                // Said once: it is tried again now and then, and whoever gives the right sees it taken.
+                Err(error) if is_forbidden(&error) => {
+                    self.metrics.errors.get_or_create(&label).inc();
+                    if self.metrics.note_forbidden(self.name, true) {
+                        tracing::warn!(watch = self.name, %error, "there is no right to watch; tried again from time to time");
+                    }
+                }
                 Err(error) => {
                     self.metrics.errors.get_or_create(&label).inc();
                     tracing::warn!(watch = self.name, %error, "watch failed, and is tried again");
@@ -236,12 +263,20 @@ enum Ended {
 
 /// Whether a server answers so that does not know streaming lists, or has them switched off.
 fn refuses_streaming(error: &watcher::Error) -> bool {
-    let (watcher::Error::WatchStartFailed(kube::Error::Api(status))
-    | watcher::Error::InitialListFailed(kube::Error::Api(status))) = error
-    else {
-        return false;
-    };
-    matches!(status.code, 400 | 422)
+    matches!(refusal(error), Some(400 | 422))
+}
+
+fn is_forbidden(error: &watcher::Error) -> bool {
+    refusal(error) == Some(403)
+}
+
+/// The status by which a list or watch was refused before it began.
+fn refusal(error: &watcher::Error) -> Option<u16> {
+    match error {
+        watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::InitialListFailed(kube::Error::Api(status)) => Some(status.code),
+        _ => None,
+    }
 }
 
 /// Where the lists of a watch stand.

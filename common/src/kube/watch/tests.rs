@@ -92,8 +92,43 @@ fn only_a_refusal_of_the_request_itself_ends_streaming() {
         (500, false),
     ] {
         assert_eq!(refuses_streaming(&refused(code)), expected, "{code}");
+        assert_eq!(is_forbidden(&refused(code)), code == 403, "{code}");
     }
     assert!(!refuses_streaming(&watcher::Error::NoResourceVersion));
+}
+
+#[tokio::test]
+async fn a_missing_right_is_news_once_and_its_gift_too() {
+    let mut registry = Registry::default();
+    let metrics = WatchMetrics::register(&mut registry);
+    let readiness = crate::daemon::Readiness::new(Shutdown::new());
+    let (watch, _, _) = Watch::new("pods", readiness.part("pods"), &metrics);
+    let forbidden = || {
+        let status = Status {
+            code: 403,
+            ..Status::default()
+        };
+        Err(watcher::Error::InitialListFailed(kube::Error::Api(Box::new(
+            status,
+        ))))
+    };
+    let shown = |registry: &Registry| {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("outrigger_watch_forbidden{"));
+        line.map(str::to_owned)
+    };
+    let mut lists = Lists::default();
+    let refused = futures::stream::iter([forbidden(), forbidden()]);
+    watch.follow::<Pod>(refused, &mut lists, false, &mut |_| {}).await;
+    let line = r#"outrigger_watch_forbidden{watch="pods"} "#;
+    assert_eq!(shown(&registry), Some(format!("{line}1")));
+    assert!(!metrics.note_forbidden("pods", true), "it was said already");
+    let served = futures::stream::iter([Ok(watcher::Event::Init), Ok(watcher::Event::InitDone)]);
+    watch.follow::<Pod>(served, &mut lists, false, &mut |_| {}).await;
+    assert_eq!(shown(&registry), Some(format!("{line}0")));
 }
 
 #[test]
