@@ -19,6 +19,8 @@ use tokio::{
     process::{Child, Command},
 };
 
+use crate::cluster::Image;
+
 /// Far more than a daemon takes to start or to stop.
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
@@ -35,6 +37,31 @@ pub enum Daemon {
 }
 
 impl Daemon {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Recommender, Self::Updater, Self::Admission];
+
+    /// The name of its image, as the chart gives it to a cluster that has no registry of its own.
+    #[must_use]
+    pub fn image_name(self) -> String {
+        format!(
+            "docker.io/outrigger/{}:{}",
+            self.name(),
+            env!("CARGO_PKG_VERSION")
+        )
+    }
+
+    /// An image of it that is made here, of this program and the libraries it needs.
+    ///
+    /// # Errors
+    /// When a library is missing.
+    pub fn image(self) -> Result<Image> {
+        let mut image = Image::of_program(&self.image_name(), &program()?)?;
+        image
+            .entrypoint
+            .extend(["daemon", self.name()].map(str::to_owned));
+        Ok(image)
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Recommender => "recommender",

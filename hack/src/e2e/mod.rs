@@ -45,6 +45,9 @@ pub enum Need {
     Faults,
     /// Time that the scenario moves as it likes. It has its place for itself, so that nobody else is hurried.
     VirtualTime,
+    /// Nodes that have the daemons' images. The scenario has its cluster for itself, since what it installs serves all
+    /// namespaces.
+    Images,
 }
 
 impl Need {
@@ -58,6 +61,7 @@ impl Need {
             Self::LocalWebhooks => "its API server does not reach this machine",
             Self::Faults => "nothing fails there on demand",
             Self::VirtualTime => "its time is the machine's",
+            Self::Images => "no images can be loaded there",
         }
     }
 }

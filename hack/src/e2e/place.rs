@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use super::{Need, Scenario, World};
 use crate::{
     cluster::{self, Cluster, Level, Progress},
+    daemon::Daemon,
     sandbox::{
         self, Faults, Sandbox,
         world::{self, WorldOptions, load::Loads},
@@ -49,6 +50,8 @@ enum Behind {
     Nodes,
     /// The same, but simulated in larger steps, for who lets hours pass.
     NodesForHours,
+    /// The same, and the nodes have the daemons' images.
+    NodesWithImages,
     /// Nothing that would touch a scenario's objects.
     Nothing,
 }
@@ -57,6 +60,8 @@ impl Behind {
     fn needed_by(needs: &[Need]) -> Self {
         if needs.contains(&Need::NoControllers) {
             Self::Nothing
+        } else if needs.contains(&Need::Images) {
+            Self::NodesWithImages
         } else if needs.contains(&Need::VirtualTime) {
             Self::NodesForHours
         } else {
@@ -73,6 +78,7 @@ impl On {
             Need::NoControllers => behind == Behind::Nothing && self != Self::Kubeconfig,
             Need::LocalWebhooks => self != Self::Kubeconfig,
             Need::Faults | Need::VirtualTime => self == Self::Sandbox,
+            Need::Images => self == Self::Cluster,
         }
     }
 
@@ -101,7 +107,7 @@ impl Places {
             let shared = |scenario: &Scenario| {
                 on.lacks(scenario.needs).is_none() && Behind::needed_by(scenario.needs) == behind
             };
-            if on != On::Sandbox && scenarios.iter().any(shared) {
+            if scenarios.iter().any(shared) {
                 stages.push((behind, Stage::open(on, behind).await?));
             }
         }
@@ -126,7 +132,7 @@ impl Places {
     /// When a stage of its own does not start, or the shared one was not prepared.
     pub async fn stage_for(&self, needs: &[Need]) -> Result<StageFor<'_>> {
         let behind = Behind::needed_by(needs);
-        if self.on == On::Sandbox {
+        if is_alone(self.on, needs) {
             return Ok(StageFor::Own(Box::new(Stage::open(self.on, behind).await?)));
         }
         let shared = self.stages.iter().find(|(what, _)| *what == behind);
@@ -145,6 +151,11 @@ impl Places {
         }
         Ok(())
     }
+}
+
+/// Whether this scenario has its stage for itself: on the sandbox all have, and what is installed is installed once.
+fn is_alone(on: On, needs: &[Need]) -> bool {
+    on == On::Sandbox || needs.contains(&Need::Images)
 }
 
 /// The stage that a scenario runs on.
@@ -252,7 +263,7 @@ impl Stage {
         .await?;
         let options = WorldOptions::default();
         let world = match behind {
-            Behind::Nodes => Some(world::World::start(&server, options).await?),
+            Behind::Nodes | Behind::NodesWithImages => Some(world::World::start(&server, options).await?),
             Behind::NodesForHours => {
                 let tick = LARGE_STEP;
                 Some(world::World::start(&server, WorldOptions { tick, ..options }).await?)
@@ -277,14 +288,17 @@ impl Stage {
 
     async fn cluster(behind: Behind) -> Result<Self> {
         let level = match behind {
-            Behind::Nodes | Behind::NodesForHours => Level::Node,
+            Behind::Nodes | Behind::NodesForHours | Behind::NodesWithImages => Level::Node,
             Behind::Nothing => Level::Api,
         };
         let options = cluster::Options {
             progress: Progress::Lines,
             ..cluster::Options::new(level)
         };
-        let cluster = Cluster::start(options).await?;
+        let mut cluster = Cluster::start(options).await?;
+        if behind == Behind::NodesWithImages {
+            cluster = tokio::task::spawn_blocking(move || load_images(cluster)).await??;
+        }
         Ok(Self {
             client: cluster.client().await?,
             kubeconfig: cluster.kubeconfig(),
@@ -315,13 +329,20 @@ impl Stage {
     }
 }
 
+fn load_images(cluster: Cluster) -> Result<Cluster> {
+    for daemon in Daemon::ALL {
+        cluster.load_image(&daemon.image()?)?;
+    }
+    Ok(cluster)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn each_place_says_what_it_lacks() {
-        let table: [(&[Need], [Option<Need>; 3]); 6] = [
+        let table: [(&[Need], [Option<Need>; 3]); 7] = [
             (&[], [None, None, None]),
             (&[Need::Node], [None, None, None]),
             (
@@ -332,6 +353,10 @@ mod tests {
             (
                 &[Need::Node, Need::Faults],
                 [None, Some(Need::Faults), Some(Need::Faults)],
+            ),
+            (
+                &[Need::Node, Need::Images],
+                [Some(Need::Images), None, Some(Need::Images)],
             ),
             (
                 &[Need::NoControllers, Need::VirtualTime],

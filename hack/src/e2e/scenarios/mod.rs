@@ -5,6 +5,7 @@ mod admission;
 mod crds;
 mod eviction;
 mod faults;
+mod installed;
 mod metrics;
 mod recommender;
 mod resize;
@@ -39,6 +40,7 @@ pub fn all() -> Vec<Scenario> {
         admission::all(),
         sidecarset_inject::all(),
         sidecarset_size::all(),
+        installed::all(),
     ]
     .concat()
 }

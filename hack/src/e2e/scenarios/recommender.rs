@@ -163,7 +163,7 @@ async fn explained(world: &World, app: &VerticalPodAutoscalerCheckpointStatus) -
 }
 
 /// Waits until these containers, and no others, have a recommendation.
-async fn recommended(
+pub(super) async fn recommended(
     world: &World,
     vpa: &str,
     containers: &[&str],

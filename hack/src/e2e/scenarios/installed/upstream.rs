@@ -1,0 +1,106 @@
+//! VPA's own manifests, in which only the names of the images are changed.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, ensure};
+use common::api::k8s::{ByteString, ObjectMeta, Secret};
+use kube::{Api, api::PostParams};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use serde_json::Value;
+
+use super::{
+    super::{World, install_crds},
+    DAEMONS, Kubectl, NAMESPACE, documents, hurry, log, metrics, pods_of, refused, running, works,
+};
+use crate::daemon::Daemon;
+
+const MANIFESTS: &str = include_str!("../../../../cluster/manifests/upstream-vpa.yaml");
+/// More than the looks that fit into the time of a scenario, one a minute, and far less than a storm.
+const FEW: u64 = 10;
+
+pub(super) async fn by_upstream_manifests(world: &World) -> Result<()> {
+    install_crds(world).await?;
+    certificates(world).await?;
+    let mut objects = documents(MANIFESTS)?;
+    for object in &mut objects {
+        let container = &mut object["spec"]["template"]["spec"]["containers"][0];
+        if let Some(image) = container.get("image").and_then(Value::as_str) {
+            container["image"] = ours(image)?.image_name().into();
+        }
+    }
+    hurry(&mut objects);
+    Kubectl::find(world).await?.apply(&objects)?;
+    running(world).await?;
+    works(world, &["app"]).await?;
+
+    for (name, port) in DAEMONS {
+        for pod in pods_of(world, name).await? {
+            let shown = metrics(world, &pod, port).await?;
+            let refused = refused(&shown);
+            if name != "vpa-admission-controller" {
+                ensure!(
+                    refused == 0,
+                    "{name} was refused {refused} times for want of a right"
+                );
+                continue;
+            }
+            ensure!(
+                (1..=FEW).contains(&refused),
+                "{name} was refused {refused} times, where SidecarSets may not be read"
+            );
+            let gauge = r#"outrigger_watch_forbidden{watch="SidecarSets"} 1"#;
+            ensure!(shown.contains(gauge), "there is no {gauge}");
+            let log = log(world, &pod).await?;
+            let said = log.matches("SidecarSets play no part").count();
+            ensure!(
+                said == 1,
+                "that SidecarSets may not be read is said {said} times: {log}"
+            );
+        }
+    }
+    Ok(())
+}
+
+fn ours(image: &str) -> Result<Daemon> {
+    let name = image.rsplit('/').next().unwrap_or_default();
+    let name = name.split(':').next().unwrap_or_default();
+    Ok(match name {
+        "vpa-recommender" => Daemon::Recommender,
+        "vpa-updater" => Daemon::Updater,
+        "vpa-admission-controller" => Daemon::Admission,
+        _ => anyhow::bail!("{image} is none of VPA's images"),
+    })
+}
+
+/// The secret that VPA's script makes: a CA of its own and a certificate for the Service.
+async fn certificates(world: &World) -> Result<()> {
+    let mut ca = CertificateParams::default();
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca_key = KeyPair::generate()?;
+    let ca_pem = ca.self_signed(&ca_key)?.pem();
+    let ca_key_pem = ca_key.serialize_pem();
+    let key = KeyPair::generate()?;
+    let server = CertificateParams::new([format!("vpa-webhook.{NAMESPACE}.svc")])?
+        .signed_by(&key, &Issuer::new(ca, ca_key))?;
+    let data = [
+        ("caKey.pem", ca_key_pem),
+        ("caCert.pem", ca_pem),
+        ("serverKey.pem", key.serialize_pem()),
+        ("serverCert.pem", server.pem()),
+    ];
+    let data = data.map(|(name, pem)| (name.to_owned(), ByteString(pem.into_bytes())));
+    let secret = Secret {
+        metadata: ObjectMeta {
+            name: Some("vpa-tls-certs".to_owned()),
+            ..ObjectMeta::default()
+        },
+        data: Some(BTreeMap::from(data)),
+        ..Secret::default()
+    };
+    let secrets: Api<Secret> = Api::namespaced(world.client.clone(), NAMESPACE);
+    secrets
+        .create(&PostParams::default(), &secret)
+        .await
+        .context("creating the secret")?;
+    Ok(())
+}
