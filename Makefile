@@ -7,6 +7,12 @@ SHELL := /bin/bash
 CACHE ?= $(or $(OUTRIGGER_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/outrigger)
 DENY_VERSION := 0.20.2
 DENY := $(CACHE)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
+HELM_VERSION := v4.3.1
+HELM := $(CACHE)/tools/helm-$(HELM_VERSION)/helm
+# The cluster's, if `hack cluster build` has made it, else whatever there is.
+KUBECTL := $(firstword $(wildcard $(CACHE)/programs/kubernetes-*/kubectl) kubectl)
+CHART := deploy/helm/outrigger
+BASE := deploy/kustomize/base/outrigger.yaml
 VECTORS := hack/testdata/vectors
 HACK := cargo run -q -p hack --
 
@@ -93,7 +99,36 @@ crds: ## Generate deploy/crds from the Rust types
 crds-check:
 	$(HACK) crds --check
 
+.PHONY: chart
+chart: $(HELM) ## Write the kustomize base from the chart
+	{ echo "# Generated from $(CHART) by \`make chart\`. Do not edit."; \
+	  $(HELM) template outrigger $(CHART) --namespace kube-system 2> /dev/null; } > $(BASE).new
+	mv $(BASE).new $(BASE)
+
+.PHONY: chart-check
+chart-check: $(HELM) ## Lint the chart, give it good and bad values, and build the kustomize folders (needs Go, once)
+	$(HELM) lint --strict $(CHART) $(foreach f,$(wildcard deploy/helm/values/*.yaml),--values $(f)) 2> /dev/null
+	$(HELM) template outrigger $(CHART) --namespace kube-system 2> /dev/null | diff <(tail -n +2 $(BASE)) - \
+	  || { echo "$(BASE) is not what the chart gives: run make chart"; exit 1; }
+	for values in deploy/helm/values/*.yaml; do \
+	  echo "$$values"; $(HELM) template outrigger $(CHART) --values $$values 2> /dev/null > /dev/null; done
+	for values in deploy/helm/refused/*.yaml; do \
+	  ! $(HELM) template outrigger $(CHART) --values $$values > /dev/null 2>&1 \
+	  || { echo "$$values should be refused"; exit 1; }; done
+	for folder in deploy/kustomize/*/; do \
+	  echo "$$folder"; $(KUBECTL) kustomize $$folder > /dev/null; done
+
+$(HELM):
+	GOBIN=$(dir $@) go install -trimpath helm.sh/helm/v4/cmd/helm@$(HELM_VERSION)
+
 ##@ Build
+
+.PHONY: images
+images: ## Build the images with docker (REGISTRY=registry.example.com/ TAG=...)
+	for daemon in recommender updater admission; do \
+	  docker build -f deploy/Dockerfile --build-arg DAEMON=$$daemon \
+	    --build-arg OUTRIGGER_COMMIT=$$(git rev-parse --short=12 HEAD) \
+	    -t $(REGISTRY)outrigger/$$daemon:$(or $(TAG),0.1.0) .; done
 
 .PHONY: release
 release: ## Build the release binaries and print their sizes
