@@ -86,7 +86,7 @@ spec:
       # Checkpoints are flushed, and the webhook is drained, before the end.
       terminationGracePeriodSeconds: 45
       containers:
-      - name: {{ .component }}
+      - name: {{ trimPrefix "vpa-" .name }}
         image: {{ include "outrigger.image" . | quote }}
         imagePullPolicy: {{ $root.Values.image.pullPolicy }}
         args:
@@ -145,7 +145,7 @@ spec:
         labelSelector: {matchLabels: {app: {{ $.name }}}}
       {{- end }}
       {{- else }}
-      {{- toYaml $own.topologySpreadConstraints | nindent 6 }}
+      {{- toYaml $own.topologySpreadConstraints | nindent 8 }}
       {{- end }}
       {{- with $own.affinity }}
       affinity:
