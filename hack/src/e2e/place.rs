@@ -105,7 +105,9 @@ impl Places {
         let mut stages = Vec::new();
         for behind in [Behind::Nodes, Behind::Nothing] {
             let shared = |scenario: &Scenario| {
-                on.lacks(scenario.needs).is_none() && Behind::needed_by(scenario.needs) == behind
+                on.lacks(scenario.needs).is_none()
+                    && Behind::needed_by(scenario.needs) == behind
+                    && !is_alone(on, scenario.needs)
             };
             if scenarios.iter().any(shared) {
                 stages.push((behind, Stage::open(on, behind).await?));
