@@ -165,6 +165,7 @@ fn formulas() -> impl Strategy<Value = Option<Formulas>> {
                 policy: Policy::new(&serde_json::from_value(policy).unwrap()).into(),
             }],
             sidecars: ["b".to_owned()].into(),
+            unknown: Vec::new(),
         })
     })
 }

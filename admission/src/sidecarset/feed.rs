@@ -1,24 +1,22 @@
-//! Keeps what is known of SidecarSets in step with the cluster. Where there are none, or we may not read them, this says so
-//! once and looks again from time to time.
+//! Keeps what is known of SidecarSets in step with the cluster, as soon as there are any.
 
 use std::{
     fmt::Debug,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
 
 use common::{
-    api::{
-        k8s::{ControllerRevision, Namespace},
-        sidecarset::SidecarSet,
-    },
+    api::k8s::{ControllerRevision, Namespace},
     daemon::{Handles, Part, Shell},
-    kube::watch::{Change, Synced, Watch, WatchMetrics},
+    kube::{
+        sidecarsets::{self, GuardedSet},
+        watch::{Change, Synced, Watch, WatchMetrics},
+    },
     pod::Pod,
     sidecarset::revision::SET_NAME,
 };
 use futures::future::{BoxFuture, FutureExt as _, join_all};
-use kube::{Api, Resource, ResourceExt as _, api::ListParams, core::DeserializeGuard, runtime::watcher};
+use kube::{Api, Resource, ResourceExt as _, core::DeserializeGuard, runtime::watcher};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
@@ -28,11 +26,6 @@ use super::{
     settings::{Mode, Settings},
 };
 use crate::feed::Known;
-
-/// How often it is looked again for what was not there.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
-/// How soon it is tried again when there was no answer.
-const RETRY: Duration = Duration::from_secs(5);
 
 /// Starts the watches as one task of the shell. Tells when it is known what there is.
 pub(crate) fn start(
@@ -103,43 +96,12 @@ impl Feed {
         if !self.handles.connect().await {
             return;
         }
-        let mut said = false;
-        loop {
-            let pause = match self.missing().await {
-                Ok(None) => break,
-                Ok(Some(why)) => {
-                    if !said {
-                        tracing::info!(why = why.words(), "SidecarSets play no part");
-                        said = true;
-                    }
-                    self.metrics.note_forbidden("SidecarSets", why != Missing::Kind);
-                    parts.ready();
-                    settled.send_replace(true);
-                    LOOK_AGAIN
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "cannot tell whether there are SidecarSets; trying again");
-                    RETRY
-                }
-            };
-            self.handles.clock.sleep(pause).await;
-        }
-        if said {
-            tracing::info!("SidecarSets are there now");
-        }
+        sidecarsets::wait(&self.handles, Some(&self.settings.namespace), || {
+            parts.ready();
+            settled.send_replace(true);
+        })
+        .await;
         self.watch(parts, settled).await;
-    }
-
-    /// Why there is nothing to do.
-    async fn missing(&self) -> kube::Result<Option<Missing>> {
-        let first = ListParams::default().limit(1);
-        let client = &self.handles.client;
-        let sets: Api<DeserializeGuard<SidecarSet>> = Api::all(client.clone());
-        if let Some(missing) = missing(sets.list(&first).await, Missing::Right)? {
-            return Ok(Some(missing));
-        }
-        let revisions: Api<ControllerRevision> = Api::namespaced(client.clone(), &self.settings.namespace);
-        missing(revisions.list(&first).await, Missing::RightToRevisions)
     }
 
     async fn watch(self, parts: Parts, settled: watch::Sender<bool>) {
@@ -150,7 +112,7 @@ impl Feed {
         let all = watcher::Config::default;
 
         let known = self.known.clone();
-        let sets: Api<DeserializeGuard<SidecarSet>> = Api::all(client.clone());
+        let sets: Api<GuardedSet> = Api::all(client.clone());
         self.add(
             "SidecarSets",
             parts.sets,
@@ -159,7 +121,7 @@ impl Feed {
             &mut running,
             &mut synced,
             move |change| {
-                set_change(&known, injects, change);
+                set_change(&known, injects, &change);
             },
         );
 
@@ -173,7 +135,7 @@ impl Feed {
             of_sets,
             &mut running,
             &mut synced,
-            move |change| revision_change(&known, injects, change),
+            move |change| revision_change(&known, injects, &change),
         );
 
         if let Some(part) = parts.namespaces {
@@ -269,58 +231,26 @@ fn locked(quotas: &Mutex<Quotas>) -> MutexGuard<'_, Quotas> {
     quotas.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn set_change(known: &Known, injects: bool, change: Change<'_, DeserializeGuard<SidecarSet>>) {
+fn set_change(known: &Known, injects: bool, change: &Change<'_, GuardedSet>) {
+    let mut index = known.write();
+    sidecarsets::set_changed(&mut index.formulas, change);
     match change {
-        Change::Applied(DeserializeGuard(Ok(set))) => {
-            let mut index = known.write();
-            index.formulas.apply_set(&set);
-            if injects {
-                index.sidecarsets.apply_set(&set);
-            }
-        }
-        Change::Applied(DeserializeGuard(Err(invalid))) => {
-            tracing::warn!(
-                name = invalid.metadata.name,
-                error = %invalid.error,
-                "a SidecarSet cannot be read; what was known of it stays"
-            );
-        }
-        Change::Deleted(set) => {
-            let name = set.name_any();
-            let mut index = known.write();
-            index.formulas.remove_set(&name);
-            index.sidecarsets.sets.remove(&name);
-        }
-        Change::Relisted(seen) => {
-            let mut index = known.write();
-            index.formulas.retain_sets(|name| seen.contains("", name));
-            index.sidecarsets.sets.retain(|name| seen.contains("", name));
-        }
+        Change::Applied(DeserializeGuard(Ok(set))) if injects => index.sidecarsets.apply_set(set),
+        Change::Applied(_) => {}
+        Change::Deleted(set) => index.sidecarsets.sets.remove(&set.name_any()),
+        Change::Relisted(seen) => index.sidecarsets.sets.retain(|name| seen.contains("", name)),
     }
 }
 
-fn revision_change(known: &Known, injects: bool, change: Change<'_, ControllerRevision>) {
+fn revision_change(known: &Known, injects: bool, change: &Change<'_, ControllerRevision>) {
     let mut index = known.write();
+    sidecarsets::revision_changed(&mut index.formulas, change);
+    let revisions = &mut index.sidecarsets.revisions;
     match change {
-        Change::Applied(revision) => {
-            index.formulas.apply_revision(&revision);
-            if injects {
-                index.sidecarsets.apply_revision(&revision);
-            }
-        }
-        Change::Deleted(revision) => {
-            let name = revision.name_any();
-            index.formulas.remove_revision(&name);
-            index.sidecarsets.revisions.remove(&name);
-        }
-        Change::Relisted(seen) => {
-            // All are of one namespace, so their names tell them apart.
-            index.formulas.retain_revisions(|name| seen.contains_name(name));
-            index
-                .sidecarsets
-                .revisions
-                .retain(|name| seen.contains_name(name));
-        }
+        Change::Applied(revision) if injects => revisions.apply(revision.clone()),
+        Change::Applied(_) => {}
+        Change::Deleted(revision) => revisions.remove(&revision.name_any()),
+        Change::Relisted(seen) => revisions.retain(|name| seen.contains_name(name)),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use common::{
-    api::{k8s::ControllerRevision, sidecarset::SidecarSet},
+    api::sidecarset::SidecarSet,
     sidecarset::{Labels, Revisions, Sets, matching::NAMESPACE_NAME},
 };
 
@@ -27,11 +27,6 @@ impl Known {
     /// Takes in a set.
     pub(crate) fn apply_set(&mut self, set: &SidecarSet) {
         self.sets.apply(set.clone());
-    }
-
-    /// Takes in a revision.
-    pub(crate) fn apply_revision(&mut self, revision: &ControllerRevision) {
-        self.revisions.apply(revision.clone());
     }
 
     /// Takes in a namespace.

@@ -4,10 +4,18 @@
 use common::{plan::Formulas, pod::Pod, sidecarset::FormulaIndex};
 
 /// The formulas of a new pod's sidecars, by the sets and revisions that its annotations name. None for a pod without any;
-/// a sidecar whose revision is not known stays as it is.
+/// a sidecar whose revision is not known stays as it is, and the pod says so.
 pub(crate) fn formulas(pod: &Pod, index: &FormulaIndex) -> Option<Formulas> {
-    let formulas = index.formulas(pod).formulas;
-    (!formulas.containers.is_empty()).then_some(formulas)
+    let formulas = index.formulas(pod);
+    for unknown in &formulas.unknown {
+        tracing::info!(
+            set = unknown.set,
+            container = unknown.container,
+            why = unknown.skipped(),
+            "a formula is not followed"
+        );
+    }
+    (!formulas.containers.is_empty() || !formulas.unknown.is_empty()).then_some(formulas)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ pub mod lease;
 pub mod limit;
 mod requests;
 pub mod scale;
+pub mod sidecarsets;
 pub mod watch;
 
 pub use deadline::DeadlineExceeded;

@@ -33,6 +33,31 @@ pub struct Formulas {
     pub containers: Vec<FormulaOf>,
     /// The sidecars of all the pod's SidecarSets, with a formula or without: none of them is a target.
     pub sidecars: BTreeSet<String>,
+    /// The containers that should have one, but nobody knows which.
+    pub unknown: Vec<UnknownFormula>,
+}
+
+/// A container whose SidecarSet has a formula for it, but not known in the revision that the pod has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownFormula {
+    /// The container's name in the pod.
+    pub container: String,
+    /// The SidecarSet.
+    pub set: String,
+    /// The revision that the pod names; empty if it names none.
+    pub revision: String,
+}
+
+impl UnknownFormula {
+    /// Why the container is left as it is, for people.
+    #[must_use]
+    pub fn skipped(&self) -> String {
+        if self.revision.is_empty() {
+            "the pod names no revision, and its hash is not that of the set".to_owned()
+        } else {
+            format!("revision {} is not known", self.revision)
+        }
+    }
 }
 
 /// The formula of one container.

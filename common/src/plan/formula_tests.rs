@@ -83,6 +83,7 @@ impl Case {
                 .chain(self.others.iter().copied())
                 .map(str::to_owned)
                 .collect(),
+            unknown: Vec::new(),
         };
         let pod = json!({"spec": {
             "containers": self.containers, "initContainers": self.init_containers, "resources": self.pod_resources,
@@ -655,6 +656,7 @@ fn a_pod_without_a_vpa_has_formulas_too() {
             policy: Policy::new(&serde_json::from_value(case().policy).unwrap()).into(),
         }],
         sidecars: ["side".to_owned()].into(),
+        unknown: Vec::new(),
     };
     let gates = Gates::default();
     let limit_ranges = LimitRanges::default();

@@ -21,7 +21,7 @@ mod tests;
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-pub use formula::{FormulaFate, FormulaOf, FormulaPlan, Formulas};
+pub use formula::{FormulaFate, FormulaOf, FormulaPlan, Formulas, UnknownFormula};
 pub use limit_range::{LimitRanges, Range};
 pub use limit_range_index::LimitRangeIndex;
 pub use reason::{Bound, Cap, NoLimit, Reason};
@@ -140,8 +140,8 @@ impl<'a> PodPlan<'a> {
 #[must_use]
 pub fn plan<'a>(input: &PlanInput<'a>) -> PodPlan<'a> {
     let base: Vec<_> = Base::of(input).collect();
-    let formulas = input.formulas.filter(|formulas| !formulas.containers.is_empty());
-    let (recommendations, mut containers) = match formulas {
+    let by_formula = input.formulas.filter(|formulas| !formulas.containers.is_empty());
+    let (recommendations, mut containers) = match by_formula {
         Some(formulas) => formula::plan(input, formulas, &base),
         None => {
             let recommendations = recommend::capped_recommendations(input, &base);
@@ -168,7 +168,9 @@ pub fn plan<'a>(input: &PlanInput<'a>) -> PodPlan<'a> {
         vpa: &input.sizing.name,
         recommendations,
         containers,
-        formulas,
+        formulas: input
+            .formulas
+            .filter(|all| !all.containers.is_empty() || !all.unknown.is_empty()),
     }
 }
 

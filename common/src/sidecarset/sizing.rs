@@ -21,7 +21,7 @@ use crate::{
         sidecarset::{ResourcesPolicy, SidecarContainer, SidecarSet, UpdateStrategy, UpdateStrategyType},
     },
     formula::Policy,
-    plan::{FormulaOf, Formulas, PodPlan},
+    plan::{FormulaOf, Formulas, PodPlan, UnknownFormula},
     pod::Pod,
     selector::Selector,
 };
@@ -34,27 +34,27 @@ pub const ANNOTATION: &str = "outrigger.dev/sidecarset-sizing";
 const MAX_BYTES: usize = 64 * 1024;
 
 /// What is known of sets and their revisions, as far as formulas need it: their formulas, and the names of their sidecars.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct FormulaIndex {
     sets: BTreeMap<String, Set>,
     revisions: BTreeMap<String, Revision>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Set {
     now: Sidecars,
     newest_revision: String,
     rollout: Rollout,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Revision {
     set: String,
     then: Sidecars,
 }
 
 /// The sidecars of one revision of a set.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 struct Sidecars {
     hash: String,
     names: Vec<String>,
@@ -79,15 +79,6 @@ pub struct Current<'i> {
     pub policy: &'i Arc<Policy>,
     /// The revision it is from; empty as long as nobody has made one.
     pub revision: &'i str,
-}
-
-/// What a pod's annotations and the index say together.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Found {
-    /// The formulas of its sidecars.
-    pub formulas: Formulas,
-    /// The sets that it has sidecars of, and whose revision is not known, or is not yet.
-    pub unknown: Vec<String>,
 }
 
 impl FormulaIndex {
@@ -159,11 +150,12 @@ impl FormulaIndex {
     }
 
     /// The formulas of a pod's sidecars, by what its injector wrote: of the revision that is named there. Nothing for a pod
-    /// whose annotations cannot be read.
+    /// whose annotations cannot be read. Of a revision that is not known, or is not yet, nobody can tell whether it has
+    /// formulas; it is taken to have one where the set has.
     #[must_use]
-    pub fn formulas(&self, pod: &Pod) -> Found {
+    pub fn formulas(&self, pod: &Pod) -> Formulas {
         let injected = Injected::of(pod);
-        let mut found = Found::default();
+        let mut found = Formulas::default();
         for (set, record) in &injected.records {
             let known = self.revision(set, record);
             let (revision, sidecars) = match known {
@@ -177,24 +169,27 @@ impl FormulaIndex {
             };
             for sidecar in listed {
                 let containers = injected.containers(sidecar);
-                found.formulas.sidecars.insert(sidecar.clone());
-                found.formulas.sidecars.extend(containers.iter().cloned());
+                found.sidecars.insert(sidecar.clone());
+                found.sidecars.extend(containers.iter().cloned());
                 let policy = sidecars.and_then(|sidecars| sidecars.formulas.get(sidecar));
-                found
-                    .formulas
-                    .containers
-                    .extend(policy.into_iter().flat_map(|policy| {
-                        containers.iter().map(|container| FormulaOf {
+                if sidecars.is_none() && self.current(set, sidecar).is_some() {
+                    found
+                        .unknown
+                        .extend(containers.iter().map(|container| UnknownFormula {
                             container: container.clone(),
-                            sidecar: sidecar.clone(),
                             set: set.clone(),
-                            revision: revision.to_owned(),
-                            policy: Arc::clone(policy),
-                        })
-                    }));
-            }
-            if sidecars.is_none() {
-                found.unknown.push(set.clone());
+                            revision: record.controller_revision.clone(),
+                        }));
+                }
+                found.containers.extend(policy.into_iter().flat_map(|policy| {
+                    containers.iter().map(|container| FormulaOf {
+                        container: container.clone(),
+                        sidecar: sidecar.clone(),
+                        set: set.clone(),
+                        revision: revision.to_owned(),
+                        policy: Arc::clone(policy),
+                    })
+                }));
             }
         }
         found
@@ -208,6 +203,20 @@ impl FormulaIndex {
             policy: set.now.formulas.get(sidecar)?,
             revision: &set.newest_revision,
         })
+    }
+
+    /// Whether a formula that has changed could reach any running pod.
+    #[must_use]
+    pub fn moves(&self) -> bool {
+        let mut sets = self.sets.values();
+        sets.any(|set| set.rollout.moves && !set.now.formulas.is_empty())
+    }
+
+    /// Whether some set reaches a part of its pods only, so that all of them count.
+    #[must_use]
+    pub fn is_partitioned(&self) -> bool {
+        let mut sets = self.sets.values();
+        sets.any(|set| set.rollout.moves && set.rollout.partition.pods(u32::MAX) > 0)
     }
 
     /// How far a set reaches running pods.
@@ -281,7 +290,7 @@ impl Rollout {
 }
 
 /// What a pod remembers.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 struct Remembered {
     containers: BTreeMap<String, Entry>,
     #[serde(default)]
@@ -304,12 +313,24 @@ struct Entry {
     skipped: Option<String>,
 }
 
-/// What is to be remembered of a plan; none if it has no formula.
-#[must_use]
-pub fn text(plan: &PodPlan<'_>) -> Option<String> {
-    let formulas = plan.containers.iter().filter_map(|plan| plan.formula.as_ref());
-    let containers: BTreeMap<String, Entry> = formulas
-        .map(|formula| {
+impl Remembered {
+    /// What there is to remember of a plan.
+    fn of(plan: &PodPlan<'_>) -> Option<Self> {
+        let all = plan.formulas?;
+        let is_managed = |name: &str| plan.containers.iter().any(|plan| plan.container.name() == name);
+        let unknown = all.unknown.iter().filter(|one| is_managed(&one.container));
+        let unknown = unknown.map(|unknown| {
+            let entry = Entry {
+                set: unknown.set.clone(),
+                sidecar: None,
+                revision: unknown.revision.clone(),
+                formula: None,
+                skipped: Some(unknown.skipped()),
+            };
+            (unknown.container.clone(), entry)
+        });
+        let formulas = plan.containers.iter().filter_map(|plan| plan.formula.as_ref());
+        let known = formulas.map(|formula| {
             let of = formula.of;
             let entry = Entry {
                 set: of.set.clone(),
@@ -319,14 +340,47 @@ pub fn text(plan: &PodPlan<'_>) -> Option<String> {
                 skipped: formula.skipped(),
             };
             (of.container.clone(), entry)
-        })
-        .collect();
-    if containers.is_empty() {
-        return None;
+        });
+        let containers: BTreeMap<String, Entry> = unknown.chain(known).collect();
+        let sidecars = all.sidecars.clone();
+        (!containers.is_empty()).then_some(Self { containers, sidecars })
     }
-    let sidecars = plan.formulas?.sidecars.clone();
-    let text = serde_json::to_string(&Remembered { containers, sidecars });
-    text.ok().filter(|text| text.len() <= MAX_BYTES)
+
+    /// What a pod says that it remembers.
+    fn by(pod: &Pod) -> Option<Self> {
+        let text = pod.metadata.annotations.as_ref()?.get(ANNOTATION)?;
+        let text = Some(text).filter(|text| text.len() <= MAX_BYTES)?;
+        serde_json::from_str(text).ok()
+    }
+
+    fn text(&self) -> Option<String> {
+        let text = serde_json::to_string(self);
+        text.ok().filter(|text| text.len() <= MAX_BYTES)
+    }
+}
+
+/// What a new pod is to remember of its plan; none if it has no formula.
+#[must_use]
+pub fn text(plan: &PodPlan<'_>) -> Option<String> {
+    Remembered::of(plan)?.text()
+}
+
+/// What a running pod is to remember after its plan was carried out, if that is news. A formula that cannot be followed now
+/// is not forgotten for that.
+#[must_use]
+pub fn news(pod: &Pod, plan: &PodPlan<'_>) -> Option<String> {
+    let mut after = Remembered::of(plan)?;
+    let before = Remembered::by(pod).unwrap_or_default();
+    for (container, entry) in &before.containers {
+        let is_followed = after
+            .containers
+            .get(container)
+            .is_some_and(|entry| entry.formula.is_some());
+        if !is_followed {
+            after.containers.insert(container.clone(), entry.clone());
+        }
+    }
+    if after == before { None } else { after.text() }
 }
 
 impl FormulaIndex {
@@ -334,14 +388,10 @@ impl FormulaIndex {
     /// Those that are known here are not read again.
     #[must_use]
     pub fn remembered(&self, pod: &Pod) -> Option<Formulas> {
-        let text = pod.metadata.annotations.as_ref()?.get(ANNOTATION)?;
-        if text.len() > MAX_BYTES {
-            return None;
-        }
         let Remembered {
             containers,
             mut sidecars,
-        } = serde_json::from_str(text).ok()?;
+        } = Remembered::by(pod)?;
         sidecars.extend(containers.keys().cloned());
         let containers: Vec<_> = containers
             .into_iter()
@@ -356,7 +406,11 @@ impl FormulaIndex {
                 })
             })
             .collect();
-        (!containers.is_empty()).then_some(Formulas { containers, sidecars })
+        (!containers.is_empty()).then_some(Formulas {
+            containers,
+            sidecars,
+            unknown: Vec::new(),
+        })
     }
 
     fn policy(&self, set: &str, revision: &str, sidecar: &str, source: &ResourcesPolicy) -> Arc<Policy> {
@@ -470,54 +524,64 @@ mod tests {
         index.apply_set(&set("bare", "", "bare-1", "cpu*5"));
         index.apply_revision(&revision("log", "log-1", "cpu*1"));
         let record = |hash: &str, revision: &str| json!({"hash": hash, "sidecarSetName": "log", "sidecarList": ["agent", "plain"], "controllerRevision": revision});
-        for (what, set, record, expected, unknown) in [
+        for (what, set, record, expected) in [
             (
                 "the newest",
                 "log",
                 record("h2", "log-2"),
                 "agent log log-2 cpu*2",
-                false,
             ),
             (
                 "an older one",
                 "log",
                 record("h1", "log-1"),
                 "agent log log-1 cpu*1",
-                false,
             ),
             (
                 "the hash is newer than the name",
                 "log",
                 record("h2", "log-1"),
                 "agent log log-1 cpu*2",
-                false,
             ),
-            ("one that is gone", "log", record("h0", "log-0"), "", true),
-            ("one of another set", "bare", record("h1", "log-1"), "", true),
+            (
+                "one that is gone",
+                "log",
+                record("h0", "log-0"),
+                "agent log: revision log-0 is not known",
+            ),
+            (
+                "one of another set",
+                "bare",
+                record("h1", "log-1"),
+                "agent bare: revision log-1 is not known",
+            ),
+            (
+                "an older injector's, and changed since",
+                "log",
+                record("h0", ""),
+                "agent log: the pod names no revision, and its hash is not that of the set",
+            ),
             (
                 "nobody made hashes",
                 "bare",
                 record("", "bare-1"),
                 "agent bare bare-1 cpu*5",
-                false,
             ),
-            ("a set that is gone", "other", record("h", "other-1"), "", true),
+            ("a set that is gone", "other", record("h", "other-1"), ""),
         ] {
             let found = index.formulas(&pod(&[(record::HASH, json!({set: record}))]));
-            assert_eq!(lines(&found.formulas).join("\n"), expected, "{what}");
-            assert_eq!(found.unknown == [set], unknown, "{what}");
-            let sidecars: Vec<_> = found.formulas.sidecars.iter().collect();
+            let unknown = found.unknown.iter();
+            let unknown = unknown.map(|one| format!("{} {}: {}", one.container, one.set, one.skipped()));
+            let all: Vec<_> = lines(&found).into_iter().chain(unknown).collect();
+            assert_eq!(all.join("\n"), expected, "{what}");
+            let sidecars: Vec<_> = found.sidecars.iter().collect();
             assert_eq!(sidecars, ["agent", "plain"], "{what}");
         }
-        index.remove_revision("log-1");
-        index.remove_set("log");
-        let found = index.formulas(&pod(&[(record::HASH, json!({"log": record("h2", "log-2")}))]));
-        assert_eq!(found.unknown, ["log"]);
         assert_eq!(
             index.formulas(&pod(&[(record::HASH, json!("[1]"))])),
-            Found::default()
+            Formulas::default()
         );
-        assert_eq!(index.formulas(&Pod::default()), Found::default());
+        assert_eq!(index.formulas(&Pod::default()), Formulas::default());
     }
 
     #[test]
@@ -527,14 +591,14 @@ mod tests {
         let hot = (hot::WORKING_CONTAINER, json!({"agent": "agent-2"}));
         let found = index.formulas(&pod(&[(record::HASH, json!({"log": "h"})), hot]));
         assert_eq!(
-            lines(&found.formulas),
+            lines(&found),
             [
                 "mesh log log-1 cpu",
                 "agent-1 log log-1 cpu",
                 "agent-2 log log-1 cpu"
             ]
         );
-        let sidecars: Vec<_> = found.formulas.sidecars.iter().collect();
+        let sidecars: Vec<_> = found.sidecars.iter().collect();
         assert_eq!(sidecars, ["agent", "agent-1", "agent-2", "mesh", "plain"]);
     }
 

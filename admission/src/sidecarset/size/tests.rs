@@ -218,6 +218,34 @@ fn the_formula_is_that_of_the_revision_in_the_pod() {
 }
 
 #[test]
+fn a_revision_that_nobody_knows_is_said_in_the_pod() {
+    let remembered = |record: String, with_vpa: bool| -> Value {
+        let mut situation = situation();
+        situation.pod["metadata"]["annotations"][HASH] = json!(record);
+        if !with_vpa {
+            situation.vpa = None;
+        }
+        let pod = situation.reviewed();
+        assert_eq!(
+            amounts(&pod["spec"]["containers"][1]),
+            "100m,100Mi;50m,50Mi",
+            "as Kruise left it"
+        );
+        let text = pod["metadata"]["annotations"][ANNOTATION].as_str();
+        text.map_or(Value::Null, |text| serde_json::from_str(text).unwrap())
+    };
+    let expected = json!({
+        "containers": {"agent": {"set": "log", "revision": "log-0", "skipped": "revision log-0 is not known"}},
+        "sidecars": ["agent"],
+    });
+    assert_eq!(remembered(record("older", "log-0"), true), expected);
+    assert_eq!(remembered(record("older", "log-0"), false), expected);
+    // Of a set that is not known nobody can say that it has formulas.
+    let other = record("older", "log-0").replace("\"log\":", "\"other\":");
+    assert_eq!(remembered(other, true), Value::Null);
+}
+
+#[test]
 fn a_pair_that_is_upgraded_hot_is_sized_twice() {
     let mut situation = situation();
     situation.pod["metadata"]["annotations"]["kruise.io/sidecarset-working-hotupgrade-container"] =
