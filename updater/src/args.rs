@@ -232,7 +232,8 @@ impl WorkArgs {
                 quirks,
                 ..settings::Settings::default()
             },
-            sidecarset_revisions: (sidecarset_mode == Mode::Inject).then_some(sidecarset_revisions),
+            sidecarsets: sidecarset_mode,
+            sidecarset_revisions,
         })
     }
 }
@@ -354,6 +355,7 @@ mod tests {
             admission_status,
             rate_limit,
             decisions,
+            sidecarsets,
             sidecarset_revisions,
         } = config("").unwrap();
         assert_eq!(namespaces, Namespaces::All);
@@ -362,10 +364,8 @@ mod tests {
         assert_eq!(admission_status, Some(AdmissionStatus::default()));
         assert_eq!(rate_limit, None);
         assert_eq!(decisions, settings::Settings::default());
-        assert_eq!(
-            sidecarset_revisions, None,
-            "beside Kruise the sets are kept by it"
-        );
+        assert_eq!(sidecarsets, Mode::Size, "beside Kruise the sets are kept by it");
+        assert_eq!(sidecarset_revisions, "kruise-system");
     }
 
     #[test]

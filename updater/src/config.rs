@@ -8,6 +8,7 @@ use common::{
     api::k8s::Lease,
     daemon::{Flags as _, Namespaces, pflag},
     kube::{lease::LeaseSettings, limit::RateLimit},
+    sidecarset::Mode,
     time,
 };
 
@@ -28,8 +29,10 @@ pub struct Config {
     pub rate_limit: Option<RateLimit>,
     /// What decisions depend on.
     pub decisions: Settings,
-    /// Where the revisions of SidecarSets are kept, if it is for us to keep the sets.
-    pub sidecarset_revisions: Option<String>,
+    /// What part SidecarSets play.
+    pub sidecarsets: Mode,
+    /// Where their revisions are kept.
+    pub sidecarset_revisions: String,
 }
 
 impl Config {

@@ -72,6 +72,21 @@ impl Told {
         }
     }
 
+    /// A SidecarSet has changed more than a running pod can take.
+    pub(crate) fn not_upgradable(namespace: &str, pod: &str, uid: &str, set: &str) -> Self {
+        Self {
+            is_warning: true,
+            ..Self::normal(
+                about("v1", "Pod", namespace, pod, uid),
+                "UpdateImmutableField",
+                format!(
+                    "SidecarSet {set} has changed more than images, and nothing else can be changed in a running pod; it gets \
+                     the rest when it is created anew."
+                ),
+            )
+        }
+    }
+
     /// A breaker has opened.
     pub(crate) fn breaker_opened(workload: &Workload, vpa_uid: &str, until: DateTime<Utc>) -> Self {
         Self {
@@ -142,9 +157,19 @@ fn about_pod(pod: &Pod) -> ObjectReference {
 }
 
 fn about_vpa(namespace: &str, name: &str, uid: &str) -> ObjectReference {
+    about(
+        "autoscaling.k8s.io/v1",
+        "VerticalPodAutoscaler",
+        namespace,
+        name,
+        uid,
+    )
+}
+
+fn about(api_version: &str, kind: &str, namespace: &str, name: &str, uid: &str) -> ObjectReference {
     ObjectReference {
-        api_version: Some("autoscaling.k8s.io/v1".to_owned()),
-        kind: Some("VerticalPodAutoscaler".to_owned()),
+        api_version: Some(api_version.to_owned()),
+        kind: Some(kind.to_owned()),
         namespace: Some(namespace.to_owned()),
         name: Some(name.to_owned()),
         uid: Some(uid.to_owned()),
@@ -257,6 +282,11 @@ mod tests {
                 Told::skipped(&pod, Skip::Budget),
                 "Normal | vpa-updater | Pod | 7 | Budget | \
                  Not updated by the VPA: enough pods of its group are disrupted for now.",
+            ),
+            (
+                Told::not_upgradable("shop", "web-0", "7", "log"),
+                "Warning | vpa-updater | Pod | 7 | UpdateImmutableField | SidecarSet log has changed more than images, and \
+                 nothing else can be changed in a running pod; it gets the rest when it is created anew.",
             ),
             (
                 Told::breaker_opened(&key.workload(), "8", noon()),

@@ -163,12 +163,12 @@ pub fn turn(
     settings: &Settings,
     evictions: Option<Evictions>,
     admission_fresh: Option<bool>,
+    formulary: &Formulary,
     now: DateTime<Utc>,
 ) -> Explanation {
     let pods: Vec<&Pod> = work.pods.iter().collect();
     let allowed = evictions.unwrap_or(Evictions::Stopped(Skip::AdmissionStale));
     let mut memory = Memory::default();
-    let formulary = Formulary::default();
     let formulas: Vec<_> = pods.iter().map(|pod| formulary.of(pod)).collect();
     let mut turn = Turn::begin(&pods, &work.vpa, work, &work.limit_ranges, settings, allowed, now)
         .with_formulas(&formulas);

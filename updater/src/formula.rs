@@ -15,8 +15,6 @@ use common::{
     time,
 };
 
-use serde_json::Value;
-
 use crate::{reason::Skip, unboost};
 
 /// What is known of formulas in one loop.
@@ -25,6 +23,8 @@ pub struct Formulary {
     index: FormulaIndex,
     /// The pods, by set, that a changed formula has come to.
     released: HashMap<String, HashSet<String>>,
+    /// Whether formulas play no part, not even those that pods remember.
+    is_off: bool,
 }
 
 /// The formulas of one pod.
@@ -61,19 +61,42 @@ impl Formulary {
         Self {
             released: released.collect(),
             index,
+            is_off: false,
         }
+    }
+
+    /// For whom SidecarSets are none of our business.
+    #[must_use]
+    pub fn off() -> Self {
+        Self {
+            is_off: true,
+            ..Self::default()
+        }
+    }
+
+    /// Whether turns may come out otherwise by this one than by another that was before: the sets are others, or a pod is
+    /// reached that was not. That one is reached no more is no news, since it has come to its new formula, or is gone.
+    #[must_use]
+    pub fn is_news_to(&self, before: &Self) -> bool {
+        let was_reached =
+            |set: &str, uid: &String| before.released.get(set).is_some_and(|pods| pods.contains(uid));
+        self.index != before.index
+            || self
+                .released
+                .iter()
+                .any(|(set, pods)| pods.iter().any(|uid| !was_reached(set, uid)))
     }
 
     /// The formulas of a pod. One that is boosted is looked at when that is over.
     #[must_use]
     pub fn of(&self, pod: &Pod) -> PodFormulas {
-        if unboost::is_boosted(pod) {
+        if self.is_off || unboost::is_boosted(pod) {
             return PodFormulas::default();
         }
         let carried = self.index.remembered(pod);
         let wanted = carried.as_ref().map(|carried| Formulas {
             containers: carried.containers.iter().map(|of| self.wanted(pod, of)).collect(),
-            sidecars: carried.sidecars.clone(),
+            ..carried.clone()
         });
         PodFormulas {
             wanted: wanted.filter(|wanted| Some(wanted) != carried.as_ref()),
@@ -178,11 +201,7 @@ pub(crate) fn annotation(pod: &Pod, plan: &PodPlan<'_>) -> Option<(&'static str,
     if !plan.containers.iter().any(ContainerPlan::is_by_formula) {
         return None;
     }
-    let text = sizing::text(plan)?;
-    let annotations = pod.metadata.annotations.as_ref();
-    let now = annotations.and_then(|annotations| annotations.get(sizing::ANNOTATION));
-    let [now, then] = [now, Some(&text)].map(|text| serde_json::from_str::<Value>(text?).ok());
-    (now != then).then_some((sizing::ANNOTATION, text))
+    Some((sizing::ANNOTATION, sizing::news(pod, plan)?))
 }
 
 #[cfg(test)]

@@ -14,8 +14,9 @@ use common::{
     },
     pod::Pod,
     quirks::Quirk,
+    sidecarset::Mode,
 };
-use futures::FutureExt as _;
+use futures::{FutureExt as _, future::OptionFuture};
 
 use crate::{
     act::{Actor, Done},
@@ -31,7 +32,7 @@ use crate::{
     rate::Limiter,
     reason::Skip,
     settings::Settings,
-    sidecarset::keep::Keeper,
+    sidecarset::{keep::Keeper, sets::Known},
 };
 
 /// How many links a chain of scales may have.
@@ -56,16 +57,28 @@ pub async fn run(config: Config, mut context: Context) -> Result<(), DaemonError
         let work = handles.clone();
         Ok(
             lease::lead(leader_election, lease_metrics, &handles, move |leadership| {
-                let keeper = config.sidecarset_revisions.clone().map(|namespace| {
-                    let (served, handles) = (config.namespaces.clone(), work.clone());
-                    Keeper::new(namespace, served, handles, &leadership, watch_metrics.clone())
+                let mode = config.sidecarsets;
+                let keeper = (mode == Mode::Inject).then(|| {
+                    let (namespace, served) =
+                        (config.sidecarset_revisions.clone(), config.namespaces.clone());
+                    Keeper::new(
+                        namespace,
+                        served,
+                        work.clone(),
+                        &leadership,
+                        watch_metrics.clone(),
+                    )
                 });
-                let updater = Updater::new(config, work, &leadership, metrics, watch_metrics);
+                let sets = (mode != Mode::Off).then(Known::default);
+                let follow = sets
+                    .clone()
+                    .map(|sets| sets.follow(work.clone(), watch_metrics.clone()));
+                let updater = Updater::new(config, work, &leadership, sets, metrics, watch_metrics);
                 async move {
-                    match keeper {
-                        Some(keeper) => tokio::try_join!(updater.work(), keeper.work()).map(|((), ())| ()),
-                        None => updater.work().await,
-                    }
+                    let keeping = OptionFuture::from(keeper.map(Keeper::work)).map(Option::transpose);
+                    let following = OptionFuture::from(follow).map(Option::transpose);
+                    tokio::try_join!(updater.work(), keeping, following)?;
+                    Ok(())
                 }
             })
             .await?,
@@ -85,6 +98,8 @@ struct Updater {
     scales: Scales,
     memory: Memory,
     evidence: Evidence,
+    /// The sets, unless they are none of our business.
+    sets: Option<Known>,
     formulary: Formulary,
     actor: Actor,
     teller: Teller,
@@ -108,6 +123,7 @@ impl Updater {
         config: Config,
         handles: Handles,
         leadership: &Leadership,
+        sets: Option<Known>,
         metrics: Metrics,
         watch_metrics: WatchMetrics,
     ) -> Self {
@@ -118,6 +134,7 @@ impl Updater {
             admission_status,
             rate_limit,
             decisions,
+            sidecarsets: _,
             sidecarset_revisions: _,
         } = config;
         // For everything that a leader writes.
@@ -131,7 +148,11 @@ impl Updater {
             scales: Scales::new(handles.client.clone(), handles.clock.clone()),
             memory: Memory::default(),
             evidence: Evidence::default(),
-            formulary: Formulary::default(),
+            formulary: match &sets {
+                Some(_) => Formulary::default(),
+                None => Formulary::off(),
+            },
+            sets,
             teller: Teller::new(client.clone(), handles.clock.clone()),
             actor: Actor { client },
             evictions: Limiter::new(rate_limit),
@@ -179,6 +200,7 @@ impl Updater {
         steps.done("ListPods");
         let now = clock.now();
         self.learn(now).await;
+        self.look_up_formulas();
         steps.done("FilterPods");
         let evictions = self.evictions(now);
         steps.done("AdmissionInit");
@@ -241,6 +263,21 @@ impl Updater {
             }
         }
         self.evidence.survey(now);
+    }
+
+    /// What the formulas of SidecarSets are by now, and how far they reach.
+    fn look_up_formulas(&mut self) {
+        let Some(sets) = &self.sets else {
+            return;
+        };
+        let index = sets.get();
+        let mut feed = self.feed.lock();
+        let sized = if index.moves() { feed.sized() } else { Vec::new() };
+        let formulary = Formulary::new(index, &sized);
+        if formulary.is_news_to(&self.formulary) {
+            feed.formulas_changed();
+        }
+        self.formulary = formulary;
     }
 
     /// What may be evicted in this loop; none if not even resizes are made.

@@ -9,11 +9,14 @@ use common::{
     daemon::{Context, Namespaces, Shell, Shutdown},
     kube::{
         scale::Scales,
-        watch::{WatchMetrics, WatchSet},
+        sidecarsets::{self, GuardedSet},
+        watch::{Change, WatchMetrics, WatchSet},
     },
+    pod::Pod,
     quirks::Quirk,
+    sidecarset::{FormulaIndex, Mode},
 };
-use kube::{Api, Client};
+use kube::{Api, Client, api::ListParams};
 use prometheus_client::registry::Registry;
 
 use super::{EvictionsView, Explanation, turn};
@@ -22,6 +25,7 @@ use crate::{
     decide::Evictions,
     evidence::{self, Evidence, Permit},
     feed::{Feed, VpaKey, watches::Shared},
+    formula::Formulary,
     hopeless::ResizeSupport,
     settings::Settings,
 };
@@ -57,6 +61,14 @@ pub enum ExplainError {
          in namespace {0}, and the admission controller's lease"
     )]
     Unlisted(String),
+    /// SidecarSets are there, and may not be read.
+    #[error(
+        "cannot list SidecarSets, by which pods of this VPA were sized: {0}; --sidecarset-mode=off leaves them out"
+    )]
+    Sets(kube::Error),
+    /// The pods of other namespaces may not be read.
+    #[error("cannot list the pods over which the partition of a SidecarSet is counted: {0}")]
+    Pods(kube::Error),
     /// A watch ended.
     #[error("cannot watch: {0:#}")]
     Watch(anyhow::Error),
@@ -127,7 +139,44 @@ pub async fn explain(
             pods: Vec::new(),
         });
     };
-    Ok(turn(&work, &settings, evictions, fresh, now))
+    let local = feed.sized();
+    drop(feed);
+    let formulary = formulary(client, config, local).await?;
+    Ok(turn(&work, &settings, evictions, fresh, &formulary, now))
+}
+
+/// What the formulas of SidecarSets are, and how far they reach. A partition is counted over all pods that the daemon sees, so
+/// then those of this namespace do not do.
+async fn formulary(client: &Client, config: &Config, mut sized: Vec<Pod>) -> Result<Formulary, ExplainError> {
+    let mut index = FormulaIndex::default();
+    if config.sidecarsets == Mode::Off {
+        return Ok(Formulary::off());
+    }
+    if sized.is_empty() {
+        return Ok(Formulary::default());
+    }
+    let sets: Api<GuardedSet> = Api::all(client.clone());
+    match sets.list(&ListParams::default()).await {
+        Ok(found) => found.into_iter().for_each(|set| {
+            sidecarsets::set_changed(&mut index, &Change::Applied(set));
+        }),
+        // In plain text, so without a reason, if the kind is not installed.
+        Err(kube::Error::Api(status)) if status.code == 404 => {}
+        Err(error) => return Err(ExplainError::Sets(error)),
+    }
+    if index.is_partitioned() {
+        let pods: Api<Pod> = match &config.namespaces {
+            Namespaces::Only(namespace) => Api::namespaced(client.clone(), namespace),
+            Namespaces::All | Namespaces::Except(_) => Api::all(client.clone()),
+        };
+        let found = pods.list(&ListParams::default()).await;
+        sized = found.map_err(ExplainError::Pods)?.items;
+        sized.retain(|pod| {
+            let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+            config.namespaces.include(namespace) && !pod.status.phase.is_terminal()
+        });
+    }
+    Ok(Formulary::new(index, &sized))
 }
 
 async fn read(

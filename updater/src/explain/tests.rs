@@ -54,7 +54,14 @@ fn work() -> Work {
 #[test]
 fn each_pod_has_its_decision_its_reason_and_its_numbers() {
     let settings = Settings::default();
-    let explained = turn(&work(), &settings, Some(Evictions::Allowed), Some(true), noon());
+    let explained = turn(
+        &work(),
+        &settings,
+        Some(Evictions::Allowed),
+        Some(true),
+        &Formulary::default(),
+        noon(),
+    );
     let shown = explained.to_string();
     let expected = "\
 VPA shop/web: update mode Recreate, 3 live pods
@@ -104,7 +111,14 @@ fn what_stops_evictions_is_said() {
         ),
         (None, "evictions: none, and no resizes either (Q26)"),
     ] {
-        let explained = turn(&work(), &settings, evictions, Some(false), noon());
+        let explained = turn(
+            &work(),
+            &settings,
+            evictions,
+            Some(false),
+            &Formulary::default(),
+            noon(),
+        );
         let shown = explained.to_string();
         assert!(
             shown.contains(line) && shown.contains("lease is NOT fresh"),

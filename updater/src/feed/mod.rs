@@ -386,6 +386,25 @@ impl Feed {
         rows.for_each(|row| row.changed = true);
     }
 
+    /// The pods that were sized by formulas, as far as counting reads them.
+    #[must_use]
+    pub fn sized(&self) -> Vec<Pod> {
+        let rows = self.places.values().flat_map(|place| place.pods.values());
+        rows.filter_map(PodRow::sized).collect()
+    }
+
+    /// Formulas have changed: turns with pods that were sized by some could give something else than the last.
+    pub fn formulas_changed(&mut self) {
+        for place in self.places.values_mut() {
+            let sized = place.pods.values().filter(|row| row.is_sized());
+            for vpa in sized.filter_map(|row| row.vpa.as_ref()) {
+                if let Some(vpa) = place.vpas.get_mut(&**vpa) {
+                    vpa.changed = true;
+                }
+            }
+        }
+    }
+
     /// The UIDs of pods that are gone since this was last asked.
     pub fn take_gone(&mut self) -> Vec<Box<str>> {
         std::mem::take(&mut self.gone)

@@ -144,6 +144,24 @@ impl PodRow {
         pod
     }
 
+    /// Whether it was sized by formulas.
+    pub(super) fn is_sized(&self) -> bool {
+        let annotations = self.form.metadata.annotations.as_ref();
+        annotations.is_some_and(|annotations| annotations.contains_key(sizing::ANNOTATION))
+    }
+
+    /// Of a pod that was sized by formulas, what counting such pods reads.
+    pub(super) fn sized(&self) -> Option<Pod> {
+        self.is_sized().then(|| {
+            let mut pod = Pod::default();
+            pod.metadata.uid = Some(self.uid.to_string());
+            pod.metadata.creation_timestamp = self.created.map(time::to_k8s);
+            pod.metadata.labels = self.labels.as_deref().cloned();
+            pod.metadata.annotations = self.form.metadata.annotations.clone();
+            pod
+        })
+    }
+
     /// Whether decisions would see no difference.
     pub(super) fn looks_like(&self, other: &Self) -> bool {
         self.started == other.started

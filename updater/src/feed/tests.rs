@@ -117,6 +117,28 @@ fn pods_find_their_vpa_in_whatever_order_things_come() {
 }
 
 #[test]
+fn formulas_that_change_concern_those_who_were_sized_by_some() {
+    let mut feed = web();
+    feed.apply_vpa(&vpa("other", "ReplicaSet", "lonely", "Recreate"));
+    feed.settle(no_scale);
+    quiet(&mut feed);
+    feed.formulas_changed();
+    assert_eq!((feed.due(noon()), feed.sized()), (vec![], vec![]));
+
+    let mut sized = pod_json("b", "ReplicaSet", "web-1");
+    sized["metadata"]["annotations"] = json!({"outrigger.dev/sidecarset-sizing": "{}", "other": "x"});
+    feed.apply_pod(read(sized));
+    quiet(&mut feed);
+    feed.formulas_changed();
+    assert_eq!(feed.due(noon()), [key("web")]);
+    let counted: Pod = read(json!({"metadata": {
+        "uid": "uid-b", "labels": {"app": "web"}, "creationTimestamp": "2026-03-10T11:55:00Z",
+        "annotations": {"outrigger.dev/sidecarset-sizing": "{}"},
+    }}));
+    assert_eq!(feed.sized(), [counted]);
+}
+
+#[test]
 fn who_does_not_count() {
     let mut feed = web();
     let mut unbound = pod_json("c", "ReplicaSet", "web-1");

@@ -122,6 +122,15 @@ fn a_sidecar_follows_its_application_in_the_same_patch() {
 }
 
 #[test]
+fn where_sets_play_no_part_nothing_is_remembered() {
+    let mut pod = json!({"metadata": {"annotations": {}}, "spec": {}});
+    sized(&mut pod);
+    let pod: Pod = serde_json::from_value(pod).unwrap();
+    assert_eq!(Formulary::off().of(&pod), PodFormulas::default());
+    assert_ne!(Formulary::default().of(&pod), PodFormulas::default());
+}
+
+#[test]
 fn the_formula_is_the_one_that_the_pod_remembers() {
     let workload = workload("InPlaceOrRecreate", 2).each(sized).with(|workload| {
         workload
@@ -257,6 +266,81 @@ fn the_youngest_pods_are_moved_and_the_partition_stays() {
         let expected: Vec<bool> = (0..pods).map(|index| index >= pods - moved).collect();
         assert_eq!(wants, expected, "{partition} of {pods}");
     }
+}
+
+#[test]
+fn what_is_news() {
+    let pods: Vec<Pod> = (0..3)
+        .map(|index| {
+            let mut pod = json!({"metadata": {"uid": format!("{index}"), "annotations": {}}, "spec": {}});
+            sized(&mut pod);
+            serde_json::from_value(pod).unwrap()
+        })
+        .collect();
+    let formulary = |part: &str, strategy: &Value, count: usize| {
+        let mut index = FormulaIndex::default();
+        index.apply_set(&set(part, strategy));
+        Formulary::new(index, &pods[..count])
+    };
+    let [none, two] = [json!({}), json!({"partition": 2})];
+    let before = formulary("80%", &two, 2);
+    for (what, after, expected) in [
+        ("nothing", formulary("80%", &two, 2), false),
+        ("another formula", formulary("70%", &two, 2), true),
+        ("another partition", formulary("80%", &none, 2), true),
+        (
+            "a pod more, so that one is reached",
+            formulary("80%", &two, 3),
+            true,
+        ),
+        ("a pod less", formulary("80%", &two, 1), false),
+        ("the set is gone", Formulary::default(), true),
+    ] {
+        assert_eq!(after.is_news_to(&before), expected, "{what}");
+    }
+    let three = formulary("80%", &two, 3);
+    assert!(!before.is_news_to(&three), "one that was reached is so no more");
+}
+
+#[test]
+fn a_formula_that_fails_for_now_is_not_forgotten() {
+    let two_agents = |pod: &mut Value| {
+        sized(pod);
+        let containers = pod["spec"]["containers"].as_array_mut().unwrap();
+        let mut other = containers[1].clone();
+        other["name"] = json!("other");
+        containers.push(other);
+        let text = pod["metadata"]["annotations"][sizing::ANNOTATION]
+            .as_str()
+            .unwrap();
+        let mut remembered: Value = serde_json::from_str(text).unwrap();
+        let mut failing = policy("50%");
+        failing["resourcesExpr"]["requests"]["cpu"] = json!("100m - cpu");
+        remembered["containers"]["other"] = json!({"set": "mesh", "revision": "mesh-1", "formula": failing});
+        remembered["sidecars"] = json!(["agent", "other"]);
+        pod["metadata"]["annotations"][sizing::ANNOTATION] = json!(remembered.to_string());
+    };
+    // On the 300m that the app is to have the second fails, and on the 200m that it has: it had 100m when it was sized.
+    let workload = workload("InPlace", 2).each(two_agents).with(|workload| {
+        for pod in &mut workload.pods {
+            pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("200m");
+        }
+        workload.vpa["status"]["recommendation"]["containerRecommendations"] =
+            json!([crate::testing::recommended("app", "300m", "300Mi")]);
+        workload.formulas.apply_set(&set("80%", &json!({})));
+    });
+    let lines = patches(&workload);
+    assert!(
+        lines.iter().all(|line| !line.contains("/containers/2/")),
+        "{lines:?}"
+    );
+    let (_, text) = lines.last().unwrap().split_once(" = ").unwrap();
+    let remembered: Value = serde_json::from_str(text).unwrap();
+    assert_eq!(remembered["containers"]["agent"]["formula"], policy("80%"));
+    assert_eq!(
+        remembered["containers"]["other"]["formula"]["resourcesExpr"]["requests"]["cpu"],
+        "100m - cpu"
+    );
 }
 
 #[test]

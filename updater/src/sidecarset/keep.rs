@@ -17,6 +17,7 @@ use common::{
     daemon::{Handles, Namespaces},
     kube::{
         lease::Leadership,
+        sidecarsets::{self, GuardedSet},
         watch::{Change, WatchMetrics, WatchSet},
     },
     sidecarset::{
@@ -28,7 +29,7 @@ use common::{
 };
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
     core::DeserializeGuard,
     runtime::watcher,
 };
@@ -41,11 +42,10 @@ use super::{
     standing::{Standing, is_of},
     work,
 };
+use crate::events::{Teller, Told};
 
 /// How often it is looked at what is to be done.
 const ROUND: Duration = Duration::from_secs(5);
-/// How often it is looked again for what was not there.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// How long nothing may be heard of a pod that was updated.
 const UNHEARD: TimeDelta = TimeDelta::seconds(60);
 
@@ -58,6 +58,7 @@ pub(crate) struct Keeper {
     namespace: String,
     served: Namespaces,
     metrics: WatchMetrics,
+    teller: Teller,
     rows: Arc<Mutex<Rows>>,
     /// The pods that were updated, and of which nothing has been heard since.
     in_flight: BTreeMap<String, DateTime<Utc>>,
@@ -100,8 +101,10 @@ impl Keeper {
             revisions: Revisions::kept_in(&namespace),
             ..Rows::default()
         };
+        let client = leadership.guard(&handles.client);
         Self {
-            client: leadership.guard(&handles.client),
+            teller: Teller::new(client.clone(), handles.clock.clone()),
+            client,
             handles,
             namespace,
             served,
@@ -115,7 +118,7 @@ impl Keeper {
     pub(crate) async fn work(mut self) -> Result<()> {
         let shutdown = self.handles.shutdown.clone();
         tokio::select! {
-            () = self.wait_for_sets() => {}
+            () = sidecarsets::wait(&self.handles, Some(&self.namespace), || {}) => {}
             () = shutdown.requested() => return Ok(()),
         }
         let mut watches = WatchSet::new(self.handles.clone(), self.served.clone(), self.metrics.clone());
@@ -133,26 +136,11 @@ impl Keeper {
         }
     }
 
-    /// Waits until there can be sets.
-    async fn wait_for_sets(&self) {
-        let api: Api<DeserializeGuard<SidecarSet>> = Api::all(self.handles.client.clone());
-        let mut said = false;
-        while let Err(error) = api.list(&ListParams::default().limit(1)).await {
-            let is_forbidden = matches!(&error, kube::Error::Api(status) if status.is_forbidden());
-            self.metrics.note_forbidden("SidecarSets", is_forbidden);
-            if !said {
-                tracing::info!(%error, "SidecarSets cannot be listed and play no part until they can");
-                said = true;
-            }
-            self.handles.clock.sleep(LOOK_AGAIN).await;
-        }
-    }
-
     fn watch(&self, watches: &mut WatchSet) {
         let client = &self.handles.client;
         let all = watcher::Config::default;
         let rows = self.rows.clone();
-        let sets: Api<DeserializeGuard<SidecarSet>> = Api::all(client.clone());
+        let sets: Api<GuardedSet> = Api::all(client.clone());
         watches.start_on("SidecarSets", sets, all(), move |change| {
             set_change(&mut lock(&rows), change);
         });
@@ -268,13 +256,21 @@ impl Keeper {
                 Err(error) => return Err(error),
             }
         }
-        for (uid, patch) in work.conditions {
-            if let Some((namespace, pod)) = places.get(&uid) {
-                let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-                match api.patch_status(pod, &params, &Patch::Strategic(patch)).await {
-                    Err(kube::Error::Api(status)) if status.is_not_found() => {}
-                    answer => drop(answer?),
-                }
+        for told in work.conditions {
+            let Some((namespace, pod)) = places.get(&told.uid) else {
+                continue;
+            };
+            let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+            match api
+                .patch_status(pod, &params, &Patch::Strategic(told.patch))
+                .await
+            {
+                Err(kube::Error::Api(status)) if status.is_not_found() => continue,
+                answer => drop(answer?),
+            }
+            if !told.is_upgradable && self.teller.may_tell() {
+                let about = Told::not_upgradable(namespace, pod, &told.uid, &name);
+                self.teller.tell(about).await;
             }
         }
         let revisions: Api<ControllerRevision> = Api::namespaced(self.client.clone(), &self.namespace);
@@ -315,7 +311,7 @@ fn lock(rows: &Mutex<Rows>) -> MutexGuard<'_, Rows> {
     rows.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn set_change(rows: &mut Rows, change: Change<'_, DeserializeGuard<SidecarSet>>) {
+fn set_change(rows: &mut Rows, change: Change<'_, GuardedSet>) {
     match change {
         Change::Applied(DeserializeGuard(Ok(set))) => rows.sets.apply(set),
         Change::Applied(DeserializeGuard(Err(invalid))) => {

@@ -6,6 +6,7 @@ mod order;
 pub mod pod;
 pub mod revise;
 pub mod rollout;
+pub(crate) mod sets;
 pub mod standing;
 #[cfg(test)]
 mod tests;
@@ -20,7 +21,7 @@ use common::{
 };
 use serde_json::Value;
 
-use self::{pod::SidecarPod, revise::Registration, standing::Standing, update::UpdateError};
+use self::{pod::SidecarPod, revise::Registration, rollout::Reach, standing::Standing, update::UpdateError};
 
 /// What is to be done for a set, in this order.
 #[derive(Debug)]
@@ -31,10 +32,21 @@ pub struct Work {
     pub status: Option<SidecarSetStatus>,
     /// The pods that get its newest images: uid, and a strategic merge patch.
     pub updates: Vec<(String, Result<Value, UpdateError>)>,
-    /// The pods that have to tell whether they can be updated: uid, and a patch of the status.
-    pub conditions: Vec<(String, Value)>,
+    /// The pods that have to tell whether they can be updated.
+    pub conditions: Vec<Upgradable>,
     /// The revisions that go.
     pub prune: Vec<String>,
+}
+
+/// What a pod has to tell.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Upgradable {
+    /// The pod.
+    pub uid: String,
+    /// Whether nothing but images is between it and the newest sidecars of this set.
+    pub is_upgradable: bool,
+    /// The patch of its status.
+    pub patch: Value,
 }
 
 /// Finds what is to be done for a set that has these pods. `in_flight` are pods that were updated a moment ago, and of which
@@ -62,13 +74,22 @@ pub fn work(
             (standing.pod.uid().to_owned(), patch)
         })
         .collect();
+    // Only a pod that is to be updated can be found not to be upgradable.
+    let reach = Reach::of(set);
     let conditions = standings
         .iter()
         .filter(|standing| !in_flight.contains(standing.pod.uid()))
         .filter_map(|standing| {
-            let can = standing.is_updated || standing.is_upgradable;
-            let patch = update::condition(name, can, standing.pod, now)?;
-            Some((standing.pod.uid().to_owned(), patch))
+            let is_upgradable = standing.is_updated || standing.is_upgradable;
+            let is_meant = || reach.as_ref().is_some_and(|reach| reach.includes(standing.pod));
+            if !is_upgradable && !is_meant() {
+                return None;
+            }
+            Some(Upgradable {
+                uid: standing.pod.uid().to_owned(),
+                is_upgradable,
+                patch: update::condition(name, is_upgradable, standing.pod, now)?,
+            })
         })
         .collect();
     Work {

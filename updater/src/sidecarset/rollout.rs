@@ -9,27 +9,42 @@ use common::{
     selector::Selector,
 };
 
-use super::{order::sort, standing::Standing};
+use super::{order::sort, pod::SidecarPod, standing::Standing};
+
+/// Which pods a set's updates are for at all.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reach(Option<Selector>);
+
+impl Reach {
+    /// Of a set; none if it updates nothing now. What nobody can read selects nothing.
+    #[must_use]
+    pub fn of(set: &SidecarSet) -> Option<Self> {
+        let strategy = &set.spec.update_strategy;
+        if strategy.type_ == Some(UpdateStrategyType::NotUpdate) || strategy.paused {
+            return None;
+        }
+        let selector = strategy.selector.as_ref().map(Selector::try_from).transpose();
+        selector.ok().map(Self)
+    }
+
+    /// Whether a pod is one of them.
+    #[must_use]
+    pub fn includes(&self, pod: &SidecarPod) -> bool {
+        let selector = self.0.as_ref();
+        selector.is_none_or(|selector| selector.matches(|key| pod.label(key)))
+    }
+}
 
 /// The pods that are to be updated now.
 #[must_use]
 pub fn next<'p>(set: &SidecarSet, standings: &[Standing<'p>]) -> Vec<Standing<'p>> {
     let strategy = &set.spec.update_strategy;
-    if strategy.type_ == Some(UpdateStrategyType::NotUpdate) || strategy.paused {
+    let Some(reach) = Reach::of(set) else {
         return Vec::new();
-    }
-    let selector = strategy.selector.as_ref().map(Selector::try_from).transpose();
-    let Ok(selector) = selector else {
-        // What nobody can read selects nothing.
-        return Vec::new();
-    };
-    let is_selected = |standing: &Standing<'_>| {
-        let selector = selector.as_ref();
-        selector.is_none_or(|selector| selector.matches(|key| standing.pod.label(key)))
     };
     let old = standings.iter().filter(|standing| !standing.is_updated);
     let (mut candidates, staying): (Vec<Standing<'p>>, Vec<_>) =
-        old.partition(|standing| standing.is_upgradable && is_selected(standing));
+        old.partition(|standing| standing.is_upgradable && reach.includes(standing.pod));
     sort(&mut candidates, strategy);
 
     // Those that stay old anyway are among those that are to be kept.
@@ -87,7 +102,6 @@ fn percent(text: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sidecarset::pod::SidecarPod;
     use serde_json::{Value, json};
 
     fn set(strategy: Value) -> SidecarSet {

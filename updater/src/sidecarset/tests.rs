@@ -189,7 +189,23 @@ fn a_pod_that_needs_more_than_images_says_so() {
         }]}})
     };
     let cannot = condition("False", "UpdateImmutableField", r#"{"log":false}"#);
-    assert_eq!(work.conditions, [("a".to_owned(), cannot.clone())]);
+    let tells = |work: Work| -> Vec<(bool, Value)> {
+        let told = work.conditions.into_iter();
+        told.map(|told| (told.is_upgradable, told.patch)).collect()
+    };
+    assert_eq!(tells(work), [(false, cannot.clone())]);
+    let strategy = |strategy: Value| {
+        let mut new = new.clone();
+        new.spec.update_strategy = serde_json::from_value(strategy).unwrap();
+        tells(found(&new, &[pod("a", &old, &[])], &[]))
+    };
+    for nobody in [
+        json!({"type": "NotUpdate"}),
+        json!({"paused": true}),
+        json!({"selector": {"matchLabels": {"app": "other"}}}),
+    ] {
+        assert_eq!(strategy(nobody.clone()), [], "nobody is to be updated: {nobody}");
+    }
 
     let told = |by: &SidecarSet, message: &str| {
         let mut told = cannot["status"]["conditions"].clone();
@@ -197,22 +213,22 @@ fn a_pod_that_needs_more_than_images_says_so() {
         pod("a", by, &[("/status/conditions", told)])
     };
     assert_eq!(
-        found(&new, &[told(&old, r#"{"log":false}"#)], &[]).conditions,
+        tells(found(&new, &[told(&old, r#"{"log":false}"#)], &[])),
         [],
         "once is enough"
     );
     let can = condition("True", "AllSidecarsetUpgradable", r#"{"log":true}"#);
     assert_eq!(
-        found(&new, &[told(&new, r#"{"log":false}"#)], &[]).conditions,
-        [("a".to_owned(), can)]
+        tells(found(&new, &[told(&new, r#"{"log":false}"#)], &[])),
+        [(true, can)]
     );
     let other = condition("False", "UpdateImmutableField", r#"{"log":true,"other":false}"#);
     assert_eq!(
-        found(&new, &[told(&new, r#"{"log":false,"other":false}"#)], &[]).conditions,
-        [("a".to_owned(), other)]
+        tells(found(&new, &[told(&new, r#"{"log":false,"other":false}"#)], &[])),
+        [(true, other)]
     );
     assert_eq!(
-        found(&new, &[pod("a", &new, &[])], &[]).conditions,
+        tells(found(&new, &[pod("a", &new, &[])], &[])),
         [],
         "no trouble, no condition"
     );
