@@ -201,6 +201,7 @@ impl Args {
             timeout_seconds: webhook_timeout_seconds,
             fail: webhook_failure_policy_fail.0,
             labels: labels(&webhook_labels),
+            ..Webhook::default()
         };
         let mut sidecarsets = sidecarset::settings::Settings::new(sidecarset_mode, &namespace);
         if !sidecarset_revision_namespace.is_empty() {

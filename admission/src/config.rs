@@ -154,6 +154,8 @@ pub struct Webhook {
     pub register: bool,
     /// The name of the configuration object.
     pub configuration: String,
+    /// The name of that for SidecarSets. Webhooks are called in the order of these, and what is sized has to be there.
+    pub sidecarset_configuration: String,
     /// How it reaches us.
     pub client: Client,
     /// How long it waits for an answer.
@@ -169,6 +171,7 @@ impl Default for Webhook {
         Self {
             register: true,
             configuration: "vpa-webhook-config".to_owned(),
+            sidecarset_configuration: "outrigger-sidecarset-webhook-config".to_owned(),
             client: Client::Service(ServiceReference {
                 namespace: "kube-system".to_owned(),
                 name: "vpa-webhook".to_owned(),

@@ -1,5 +1,5 @@
 //! Tells the API server of the webhook (`spec/vpa.md` 4.2): the configuration is created or changed, never deleted, so
-//! that there is no moment without it.
+//! that there is no moment without it. Only what mode `inject` has registered goes when that is no longer the mode.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use common::{
 };
 use kube::{
     Api,
-    api::{Patch, PatchParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
 use tokio::sync::watch;
@@ -31,6 +31,10 @@ const WEBHOOK: &str = "vpa.k8s.io";
 const POLL: Duration = Duration::from_secs(60);
 /// How soon it is tried again.
 const RETRY: Duration = Duration::from_secs(5);
+
+/// How long after its start a replica looks for what others of mode `inject` have registered: so long these may still run,
+/// and register again. Not for ever, so that replicas with different flags do not fight.
+const ROLLOUT: Duration = Duration::from_secs(600);
 
 /// A pod that no controller has, or that the node has, never is a VPA's; a SidecarSet may have injected any. The answer for
 /// other objects comes first, so that a pod's field is never looked for in them.
@@ -73,6 +77,7 @@ impl Registration {
             fail,
             labels,
             configuration,
+            sidecarset_configuration: _,
             register: _,
         } = &self.webhook;
         let mut client_config = WebhookClientConfig {
@@ -169,11 +174,14 @@ pub(crate) async fn keep(
         let Some(mut material) = tls::first(&mut current).await else {
             return;
         };
-        let mut unconverted = false;
+        let mut failed = false;
         let mut care = Care::Everything;
+        let begun = handles.clock.moment();
         loop {
             if registration.excluded.is_some() {
-                convert(&handles.client, &registration, &material, &mut unconverted).await;
+                convert(&handles.client, &registration, &material, &mut failed).await;
+            } else if handles.clock.moment().since(begun) <= ROLLOUT {
+                withdrawn(&handles.client, &registration.webhook, &mut failed).await;
             }
             let pause = match put_all_right(&handles.client, &registration, &material, care).await {
                 Ok(()) => {
@@ -247,6 +255,53 @@ async fn convert(
             *failed = true;
         }
     }
+}
+
+/// Takes back what mode `inject` has registered, where that is no longer the mode: pods would go on to need an answer. That we
+/// cannot is said once.
+async fn withdrawn(client: &kube::Client, webhook: &Webhook, failed: &mut bool) {
+    let name = &webhook.sidecarset_configuration;
+    match withdraw(client, webhook).await {
+        Ok(()) => *failed = false,
+        Err(error) => {
+            if !*failed {
+                tracing::warn!(
+                    %error,
+                    "cannot take back what --sidecarset-mode=inject has registered; see kubectl delete \
+                     mutatingwebhookconfiguration {name}, and spec.conversion of {}",
+                    sidecarset::DEFINITION
+                );
+            }
+            *failed = true;
+        }
+    }
+}
+
+async fn withdraw(client: &kube::Client, webhook: &Webhook) -> kube::Result<()> {
+    let configurations: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    let name = &webhook.sidecarset_configuration;
+    if configurations.get_opt(name).await?.is_some() {
+        match configurations.delete(name, &DeleteParams::default()).await {
+            Ok(_) => tracing::info!(configuration = name, "SidecarSets are not injected any more"),
+            // Another replica was faster.
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let definition = match definitions.get_opt(sidecarset::DEFINITION).await {
+        // Who may not read it has not written it.
+        Err(kube::Error::Api(status)) if status.is_forbidden() => None,
+        answer => answer?,
+    };
+    if let Some(definition) = definition.filter(|definition| sidecarset::converts(definition, webhook)) {
+        let patch = Patch::Merge(sidecarset::no_conversion(&definition));
+        definitions
+            .patch(sidecarset::DEFINITION, &PatchParams::default(), &patch)
+            .await?;
+        tracing::info!("SidecarSets are not converted any more");
+    }
+    Ok(())
 }
 
 async fn put_right(
@@ -396,6 +451,43 @@ mod tests {
         assert!(trusts(&wanted, &wanted));
         assert!(!trusts(&registration().configuration(b"old"), &wanted));
         assert!(!trusts(&MutatingWebhookConfiguration::default(), &wanted));
+    }
+
+    #[tokio::test]
+    async fn nothing_is_left_of_injection_where_it_is_not_the_mode() {
+        let asked: Arc<std::sync::Mutex<Vec<String>>> = Arc::default();
+        let heard = Arc::clone(&asked);
+        let ours = sidecarset::conversion(&Webhook::default(), b"CA");
+        let service = tower::service_fn(move |request: axum::http::Request<kube::client::Body>| {
+            let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
+            let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+            heard.lock().unwrap().push(format!("{method} {name}"));
+            let body = match (method.as_str(), name.as_str()) {
+                ("DELETE", _) => json!({"kind": "Status", "status": "Success"}),
+                (_, sidecarset::DEFINITION) => {
+                    let names = json!({"kind": "SidecarSet", "plural": "sidecarsets"});
+                    let mut definition = json!({"metadata": {"name": name}, "spec": {
+                        "group": "apps.kruise.io", "names": names, "scope": "Cluster", "versions": [],
+                    }});
+                    json_patch::merge(&mut definition, &ours);
+                    definition
+                }
+                _ => json!({"metadata": {"name": name}, "webhooks": []}),
+            };
+            let body = kube::client::Body::from(body.to_string().into_bytes());
+            async move { axum::http::Response::builder().body(body) }
+        });
+        let client = kube::Client::new(service, "default");
+        withdraw(&client, &Webhook::default()).await.unwrap();
+        assert_eq!(
+            *asked.lock().unwrap(),
+            [
+                "GET outrigger-sidecarset-webhook-config",
+                "DELETE outrigger-sidecarset-webhook-config",
+                "GET sidecarsets.apps.kruise.io",
+                "PATCH sidecarsets.apps.kruise.io",
+            ]
+        );
     }
 
     #[tokio::test]

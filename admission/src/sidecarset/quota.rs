@@ -370,6 +370,23 @@ mod tests {
     }
 
     #[test]
+    fn a_count_is_met_to_the_pod_once_each_replica_has_had_its_part_of_requests() {
+        for (count, replicas) in [(0, 2), (1, 3), (5, 2), (10, 3), (7, 4)] {
+            let parts: Vec<Step> = (0..replicas)
+                .flat_map(|replica| vec![Step::Create(replica); usize::try_from(count).unwrap() + 1])
+                .collect();
+            let found = run(replicas, Share::Count(count), &parts);
+            assert_eq!(found.older, count, "{count} among {replicas}");
+            // However they come: no request is heard of by the others before all are done.
+            let one_by_one = (0..40)
+                .map(|request| Step::Create(request % replicas))
+                .collect::<Vec<_>>();
+            let found = run(replicas, Share::Count(count), &one_by_one);
+            assert_eq!(found.older, count, "{count} among {replicas}, in turn");
+        }
+    }
+
+    #[test]
     fn the_draw_is_kruise_s() {
         let mut draws = [0.3, 0.31].into_iter();
         let mut drawn = Drawn(|| draws.next().unwrap());

@@ -2,8 +2,8 @@
 //! name, and the conversion between their versions in their definition.
 
 use common::api::k8s::{
-    ByteString, LabelSelector, LabelSelectorRequirement, MutatingWebhook, MutatingWebhookConfiguration,
-    ObjectMeta, RuleWithOperations, WebhookClientConfig,
+    ByteString, CustomResourceDefinition, LabelSelector, LabelSelectorRequirement, MutatingWebhook,
+    MutatingWebhookConfiguration, ObjectMeta, RuleWithOperations, WebhookClientConfig,
 };
 use common::{daemon::Namespaces, sidecarset::matching::NAMESPACE_NAME};
 use serde_json::{Value, json};
@@ -13,8 +13,6 @@ use crate::{
     server::{CONVERT, INJECT},
 };
 
-/// The configuration's name: webhooks are called in the order of these, and what is sized has to be there.
-const NAME: &str = "outrigger-sidecarset-webhook-config";
 /// The definition of SidecarSets.
 pub(crate) const DEFINITION: &str = "sidecarsets.apps.kruise.io";
 const DEFAULT: &str = "/mutate-apps-kruise-io-sidecarset";
@@ -51,7 +49,7 @@ pub fn configuration(
     let labels = &webhook.labels;
     MutatingWebhookConfiguration {
         metadata: ObjectMeta {
-            name: Some(NAME.to_owned()),
+            name: Some(webhook.sidecarset_configuration.clone()),
             labels: (!labels.is_empty()).then(|| labels.clone()),
             ..ObjectMeta::default()
         },
@@ -91,6 +89,32 @@ pub(crate) fn conversion(webhook: &Webhook, ca_bundle: &[u8]) -> Value {
         "conversionReviewVersions": ["v1"],
         "clientConfig": client_config(&webhook.client, CONVERT, ca_bundle),
     }}}})
+}
+
+/// Whether the definition names us for conversion, and nobody who came after us.
+pub(crate) fn converts(definition: &CustomResourceDefinition, webhook: &Webhook) -> bool {
+    let ours = client_config(&webhook.client, CONVERT, &[]);
+    let conversion = definition.spec.conversion.as_ref();
+    let named = conversion.and_then(|conversion| conversion.webhook.as_ref()?.client_config.as_ref());
+    named.is_some_and(|named| {
+        let service = named
+            .service
+            .as_ref()
+            .map(|one| (&one.namespace, &one.name, &one.path));
+        let our_service = ours
+            .service
+            .as_ref()
+            .map(|one| (&one.namespace, &one.name, &one.path));
+        named.url == ours.url && service == our_service
+    })
+}
+
+/// The merge patch by which the definition, as it is, names nobody any more.
+pub(crate) fn no_conversion(definition: &CustomResourceDefinition) -> Value {
+    json!({
+        "metadata": {"resourceVersion": definition.metadata.resource_version},
+        "spec": {"conversion": {"strategy": "None", "webhook": null}},
+    })
 }
 
 fn client_config(client: &Client, path: &str, ca_bundle: &[u8]) -> WebhookClientConfig {
@@ -182,5 +206,53 @@ mod tests {
             *config,
             json!({"caBundle": "Q0E=", "url": "https://127.0.0.1:1/convert"})
         );
+    }
+
+    #[test]
+    fn a_conversion_is_ours_as_long_as_nobody_else_is_named() {
+        let definition = |conversion: &Value| -> CustomResourceDefinition {
+            let names = json!({"kind": "SidecarSet", "plural": "sidecarsets"});
+            let mut definition = json!({"metadata": {"resourceVersion": "7"}, "spec": {
+                "group": "apps.kruise.io", "names": names, "scope": "Cluster", "versions": [],
+            }});
+            json_patch::merge(&mut definition, conversion);
+            serde_json::from_value(definition).unwrap()
+        };
+        let by_url = |url: &str| Webhook {
+            client: Client::Url(url.to_owned()),
+            ..Webhook::default()
+        };
+        let service = Webhook::default();
+        for (registered, by, expected) in [
+            (&service, &service, true),
+            (
+                &by_url("https://127.0.0.1:1"),
+                &by_url("https://127.0.0.1:1/"),
+                true,
+            ),
+            (
+                &by_url("https://127.0.0.1:1"),
+                &by_url("https://127.0.0.1:2"),
+                false,
+            ),
+            (&by_url("https://127.0.0.1:1"), &service, false),
+        ] {
+            let mut patch = conversion(registered, b"CA");
+            // The API server fills the port in.
+            if let Some(service) = patch["spec"]["conversion"]["webhook"]["clientConfig"].get_mut("service") {
+                service["port"] = json!(443);
+            }
+            let found = definition(&patch);
+            assert_eq!(converts(&found, by), expected, "{patch}");
+            let mut cleared = serde_json::to_value(&found).unwrap();
+            json_patch::merge(&mut cleared, &no_conversion(&found));
+            assert_eq!(cleared["spec"]["conversion"], json!({"strategy": "None"}));
+        }
+        assert!(!converts(&definition(&json!({})), &service));
+        let kruise = json!({"spec": {"conversion": {"strategy": "Webhook", "webhook": {
+            "conversionReviewVersions": ["v1"],
+            "clientConfig": {"service": {"namespace": "kruise-system", "name": "kruise-webhook-service", "path": "/convert"}},
+        }}}});
+        assert!(!converts(&definition(&kruise), &service));
     }
 }
