@@ -136,9 +136,15 @@ impl Containers {
         }
     }
 
-    /// What happens at this moment.
-    pub(super) fn step(&mut self, around: &Surroundings<'_>) -> Step {
+    /// What happens at this moment to a pod of this specification.
+    pub(super) fn step(&mut self, spec: &Value, around: &Surroundings<'_>) -> Step {
         let mut step = Step::default();
+        for value in items(spec, "/initContainers").chain(items(spec, "/containers")) {
+            let mut all = self.all.iter_mut();
+            if let Some(one) = all.find(|one| one.name == text(value, "/name")) {
+                one.take_image(text(value, "/image"), around, &mut step);
+            }
+        }
         self.all
             .iter_mut()
             .for_each(|container| container.go_on(around, &mut step));
@@ -215,6 +221,20 @@ impl Container {
             State::Running { since } => self.role != Role::Init && around.now >= *since + around.startup_time,
             State::Ended(ended) => self.role == Role::Init && ended.code == 0,
             State::Waiting { .. } => false,
+        }
+    }
+
+    /// Another image ends what runs, and the container starts again with it at once.
+    fn take_image(&mut self, image: &str, around: &Surroundings<'_>, step: &mut Step) {
+        if self.image == image || self.role == Role::Init {
+            return;
+        }
+        image.clone_into(&mut self.image);
+        if matches!(self.state, State::Running { .. }) {
+            let event = format!("Container {} definition changed, will be restarted", self.name);
+            step.events.push((false, "Killing", event));
+            self.end("Completed", 0, around.now);
+            self.backoff = None;
         }
     }
 
@@ -377,7 +397,7 @@ mod tests {
 
     #[test]
     fn the_back_off_doubles_from_ten_seconds_to_five_minutes() {
-        let (mut containers, _) = doomed();
+        let (mut containers, spec) = doomed();
         // Killed one second after each start.
         let memory = |container: &Container, now| match container.state {
             State::Running { since } if now - since >= TimeDelta::seconds(1) => 200.0,
@@ -385,7 +405,7 @@ mod tests {
         };
         let mut starts = Vec::new();
         for second in 0..2000 {
-            let step = containers.step(&around(second, &memory));
+            let step = containers.step(&spec, &around(second, &memory));
             if step.events.iter().any(|(_, reason, _)| *reason == "Started") {
                 starts.push(second);
             }
@@ -398,15 +418,35 @@ mod tests {
 
     #[test]
     fn the_back_off_is_forgotten_after_a_long_good_run() {
-        let (mut containers, _) = doomed();
+        let (mut containers, spec) = doomed();
         let memory = |container: &Container, now: DateTime<Utc>| match container.state {
             State::Running { since } if now - since >= TimeDelta::seconds(601) => 200.0,
             _ => 0.0,
         };
         for second in 0..4000 {
-            containers.step(&around(second, &memory));
+            containers.step(&spec, &around(second, &memory));
             assert!(!matches!(containers.all[0].state, State::Waiting { .. }));
         }
         assert_eq!(containers.all[0].restarts, 6);
+    }
+
+    #[test]
+    fn another_image_starts_a_container_again() {
+        let (mut containers, mut spec) = doomed();
+        let memory = |_: &Container, _| 0.0;
+        containers.step(&spec, &around(0, &memory));
+        spec["containers"][0]["image"] = json!("app:2");
+        let step = containers.step(&spec, &around(5, &memory));
+        assert_eq!(step.events[0].1, "Killing");
+        assert!(matches!(containers.all[0].state, State::Ended(_)));
+        containers.step(&spec, &around(6, &memory));
+        let one = &containers.all[0];
+        assert_eq!((one.image.as_str(), one.restarts), ("app:2", 1));
+        assert_eq!(
+            one.state,
+            State::Running {
+                since: around(6, &memory).now
+            }
+        );
     }
 }

@@ -174,7 +174,7 @@ impl Kubelet {
             memory: &memory,
             pod: format!("{}_{}({})", key.name, key.namespace, pod.uid),
         };
-        let mut step = pod.containers.step(&around);
+        let mut step = pod.containers.step(&value["spec"], &around);
         let room = room(context, &row);
         pod.resize
             .step(&value, &mut pod.containers, room, &around, &mut step);

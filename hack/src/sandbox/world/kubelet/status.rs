@@ -164,7 +164,7 @@ fn container(one: &Container, around: &Surroundings<'_>, uid: &str) -> Value {
     };
     let running = matches!(one.state, State::Running { .. });
     let mut status = json!({
-        "name": one.name, "image": one.image, "imageID": "", "restartCount": one.restarts, "state": state,
+        "name": one.name, "image": one.image, "imageID": image_id(one), "restartCount": one.restarts, "state": state,
         "lastState": one.last.as_ref().map_or_else(|| json!({}), |last| ended(last, last_run)),
         "ready": one.is_ready(around), "started": running && (one.role != Role::Sidecar || one.is_ready(around)),
         "resources": one.actual,
@@ -176,4 +176,12 @@ fn container(one: &Container, around: &Surroundings<'_>, uid: &str) -> Value {
         status["allocatedResources"] = requests.clone();
     }
     status
+}
+
+/// Made up from the image's name, so that another image has another one; a container that never ran has none.
+fn image_id(one: &Container) -> String {
+    match (&one.state, &one.last) {
+        (State::Waiting { .. }, None) => String::new(),
+        _ => format!("sandbox/{}", one.image),
+    }
 }
