@@ -130,6 +130,12 @@ impl World {
             .context("time is the machine's here; name Need::VirtualTime")
     }
 
+    /// Whether the API server calls webhooks for the conversion of custom resources; the sandbox's does not.
+    #[must_use]
+    pub fn converts(&self) -> bool {
+        self.faults.is_none()
+    }
+
     /// Faults on demand.
     ///
     /// # Errors

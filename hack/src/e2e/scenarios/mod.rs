@@ -10,6 +10,8 @@ mod metrics;
 mod recommender;
 mod resize;
 mod sidecarset_inject;
+mod sidecarset_keep;
+mod sidecarset_register;
 mod sidecarset_size;
 mod time;
 mod updater;
@@ -20,7 +22,13 @@ mod workload;
 pub use crds::install as install_crds;
 use serde_json::{Value, json};
 
+use tokio::sync::RwLock;
+
 use super::{Scenario, World};
+
+/// SidecarSets have no namespace, so a scenario that registers the component for all of them, as it registers itself, has
+/// them for itself.
+static SETS_ARE_SHARED: RwLock<()> = RwLock::const_new(());
 
 /// Every scenario there is.
 #[must_use]
@@ -39,6 +47,8 @@ pub fn all() -> Vec<Scenario> {
         time::all(),
         admission::all(),
         sidecarset_inject::all(),
+        sidecarset_keep::all(),
+        sidecarset_register::all(),
         sidecarset_size::all(),
         installed::all(),
     ]

@@ -37,10 +37,10 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use super::super::{Look, Need, Scenario, World};
-use super::{install_crds, pod_spec};
+use super::{SETS_ARE_SHARED, install_crds, pod_spec};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-const SETS: &str = "/apis/apps.kruise.io/v1beta1/sidecarsets";
+pub(super) const SETS: &str = "/apis/apps.kruise.io/v1beta1/sidecarsets";
 const CREATIONS: usize = 50;
 
 pub(super) fn all() -> Vec<Scenario> {
@@ -62,8 +62,11 @@ pub(super) fn all() -> Vec<Scenario> {
     ]
 }
 
+/// Where pods come up whatever happens: where the cluster lives, and where the component would run.
+const EXCLUDED: [&str; 2] = ["kube-system", "default"];
+
 /// The component, running as the injector for the scenario's namespace.
-struct Injector {
+pub(super) struct Injector {
     url: String,
     certificate: String,
     shutdown: Shutdown,
@@ -72,7 +75,7 @@ struct Injector {
 
 impl Injector {
     /// Starts it. It registers nothing: other scenarios have webhooks of the same names.
-    fn start(world: &World) -> Result<Self> {
+    pub(super) fn start(world: &World) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let url = format!("https://127.0.0.1:{}", listener.local_addr()?.port());
         let gates = Gates::default().with(Gate::NativeSidecar, true);
@@ -81,7 +84,7 @@ impl Injector {
         config.webhook.register = false;
         config.lease.namespace = world.namespace.clone();
         config.sidecarsets = Settings {
-            excluded: vec!["kube-system".to_owned()],
+            excluded: EXCLUDED.map(str::to_owned).into(),
             exact_partition: true,
             ..Settings::new(Mode::Inject, &world.namespace)
         };
@@ -100,15 +103,15 @@ impl Injector {
     }
 
     /// Tells the API server of it, as it would itself, for the objects with these labels.
-    async fn register(&self, world: &World, name: &str, labels: &Value) -> Result<()> {
+    pub(super) async fn register(&self, world: &World, name: &str, labels: &Value) -> Result<()> {
         let webhook = Webhook {
             client: Client::Url(self.url.clone()),
             timeout_seconds: 10,
             ..Webhook::default()
         };
-        let namespaces = Namespaces::Only(world.namespace.clone());
-        let excluded = ["kube-system".to_owned()];
-        let mut configuration = configuration(&webhook, &namespaces, &excluded, self.certificate.as_bytes());
+        let excluded = EXCLUDED.map(str::to_owned);
+        let mut configuration =
+            configuration(&webhook, &Namespaces::All, &excluded, self.certificate.as_bytes());
         configuration.metadata.name = Some(format!("{name}-{}", world.namespace));
         let selector: LabelSelector = serde_json::from_value(json!({"matchLabels": labels}))?;
         for webhook in configuration.webhooks.iter_mut().flatten() {
@@ -119,14 +122,15 @@ impl Injector {
         Ok(())
     }
 
-    async fn stop(self) -> Result<()> {
+    pub(super) async fn stop(self) -> Result<()> {
         self.shutdown.request();
         Ok(self.running.await??)
     }
 }
 
 /// Runs a scenario, and removes what is left of it outside its namespace.
-async fn in_scope(world: &World, scenario: impl AsyncFn(&World) -> Result<()>) -> Result<()> {
+pub(super) async fn in_scope(world: &World, scenario: impl AsyncFn(&World) -> Result<()>) -> Result<()> {
+    let _others = SETS_ARE_SHARED.read().await;
     install_crds(world).await?;
     let result = scenario(world).await;
     let configurations: Api<MutatingWebhookConfiguration> = Api::all(world.client.clone());
@@ -144,7 +148,7 @@ async fn in_scope(world: &World, scenario: impl AsyncFn(&World) -> Result<()>) -
 }
 
 /// The scenario's set, as its author writes it.
-fn set(world: &World) -> Value {
+pub(super) fn set(world: &World) -> Value {
     json!({
         "apiVersion": "apps.kruise.io/v1beta1", "kind": "SidecarSet",
         "metadata": {"name": world.namespace, "labels": {"of": world.namespace}},
@@ -162,13 +166,11 @@ fn set(world: &World) -> Value {
 }
 
 /// Makes the set, as soon as the webhook is heard of: it gets its hash then.
-async fn made(world: &World) -> Result<SidecarSet> {
+pub(super) async fn made(world: &World, set: &Value) -> Result<SidecarSet> {
     let api: Api<SidecarSet> = Api::all(world.client.clone());
     world
         .until("the set has a hash", PATIENCE, async || {
-            let answer = world
-                .send(Method::POST, SETS, "application/json", &set(world))
-                .await?;
+            let answer = world.send(Method::POST, SETS, "application/json", set).await?;
             if answer.code != 201 {
                 return Ok(Look::NotYet(format!("{answer:?}")));
             }
@@ -226,7 +228,7 @@ async fn injects(world: &World) -> Result<()> {
     injector
         .register(world, "one", &json!({"of": world.namespace}))
         .await?;
-    let set = made(world).await?;
+    let set = made(world, &self::set(world)).await?;
 
     let mut bad = self::set(world);
     bad["metadata"]["name"] = json!(format!("{}-bad", world.namespace));
@@ -240,7 +242,7 @@ async fn injects(world: &World) -> Result<()> {
         "a bad set was answered by {answer:?}"
     );
 
-    deployment(world).await?;
+    deployment(world, 2).await?;
     let pod = until_revision(world, "new").await?;
     let agent = &pod["spec"]["containers"][1];
     ensure!(agent["name"] == "agent", "the agent is not behind the app: {pod}");
@@ -283,27 +285,29 @@ async fn injects(world: &World) -> Result<()> {
         "refused for another reason: {error}"
     );
     let name = format!("{}-let-be", world.namespace);
-    let system: Api<Pod> = Api::namespaced(world.client.clone(), "kube-system");
-    system
-        .create(
-            &PostParams::default(),
-            &serde_json::from_value(lone_pod(world, &name))?,
-        )
-        .await
-        .context("a pod in kube-system")?;
-    system
-        .delete(&name, &DeleteParams::default().grace_period(0))
-        .await?;
+    for namespace in EXCLUDED {
+        let elsewhere: Api<Pod> = Api::namespaced(world.client.clone(), namespace);
+        elsewhere
+            .create(
+                &PostParams::default(),
+                &serde_json::from_value(lone_pod(world, &name))?,
+            )
+            .await
+            .with_context(|| format!("a pod in {namespace}"))?;
+        elsewhere
+            .delete(&name, &DeleteParams::default().grace_period(0))
+            .await?;
+    }
     Ok(())
 }
 
-async fn deployment(world: &World) -> Result<()> {
+pub(super) async fn deployment(world: &World, replicas: u32) -> Result<()> {
     let labels = json!({"of": world.namespace});
     world
         .create_object::<Deployment>(json!({
             "metadata": {"name": "web"},
             "spec": {
-                "replicas": 2,
+                "replicas": replicas,
                 "selector": {"matchLabels": labels},
                 "template": {"metadata": {"labels": labels}, "spec": pod_spec(world)},
             },
@@ -336,7 +340,7 @@ async fn until_revision(world: &World, revision: &str) -> Result<Value> {
 }
 
 /// The hash and the revision that a pod has of the scenario's set.
-fn record(pod: &Value, world: &World) -> Result<(String, String)> {
+pub(super) fn record(pod: &Value, world: &World) -> Result<(String, String)> {
     let annotations: BTreeMap<String, String> =
         serde_json::from_value(pod["metadata"]["annotations"].clone())?;
     let record = records(Some(&annotations), HASH)?
@@ -360,7 +364,7 @@ async fn is_exact(world: &World) -> Result<()> {
     alone
         .register(world, "one", &json!({"of": world.namespace}))
         .await?;
-    let set = made(world).await?;
+    let set = made(world, &self::set(world)).await?;
     let strategy = json!({
         "injectionStrategy": {"revision": {"policy": "Partial"}},
         "updateStrategy": {"partition": "30%"},
@@ -377,6 +381,17 @@ async fn is_exact(world: &World) -> Result<()> {
             })
         })
         .await?;
+    // What is only tried does not count.
+    let tried = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    for number in 0..5 {
+        let pod = serde_json::from_value(lone_pod(world, &format!("tried-{number}")))?;
+        let pod = world.api::<Pod>().create(&tried, &pod).await?;
+        let found = record(&serde_json::to_value(pod)?, world)?.1;
+        ensure!(found == revision, "a dry run was counted: {found}");
+    }
     let old = create(world, "alone", &["one"; CREATIONS], &revision).await?;
     ensure!(old == 15, "{old} of {CREATIONS} pods stayed with one replica");
     alone.stop().await?;

@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use super::super::{Look, Need, Scenario, World};
-use super::install_crds;
+use super::{SETS_ARE_SHARED, install_crds};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const SETS: &str = "/apis/apps.kruise.io/v1beta1/sidecarsets";
@@ -42,7 +42,8 @@ pub(super) fn all() -> Vec<Scenario> {
         Scenario {
             name: "sidecarset-size-stays-true",
             about: "an app sized by its VPA, a sidecar that follows it by formula and a mesh's native sidecar are admitted in \
-                    one call and resized in one patch",
+                    one call and resized in one patch; a formula that has changed reaches them in place, as far as its set \
+                    rolls out",
             needs: &[Need::Node, Need::LocalWebhooks],
             run: |world| in_scope(world, stays_true).boxed_local(),
         },
@@ -84,6 +85,7 @@ fn configuration(world: &World) -> String {
 
 /// Runs a scenario, and removes what is left of it outside its namespace.
 async fn in_scope(world: &World, scenario: impl AsyncFn(&World) -> Result<()>) -> Result<()> {
+    let _others = SETS_ARE_SHARED.read().await;
     install_crds(world).await?;
     let result = scenario(world).await;
     let configurations: Api<MutatingWebhookConfiguration> = Api::all(world.client.clone());
@@ -325,8 +327,12 @@ async fn stays_true(world: &World) -> Result<()> {
         "it remembers nothing: {annotations:?}"
     );
 
-    let updater =
-        super::updater::Updater::start(world, &["--feature-gates=NativeSidecar=true,InPlace=true"]).await?;
+    // A formula that has changed waits until a pod is old enough.
+    let flags = [
+        "--feature-gates=NativeSidecar=true,InPlace=true",
+        "--in-recommendation-bounds-eviction-lifetime-threshold=1s",
+    ];
+    let updater = super::updater::Updater::start(world, &flags).await?;
     recommend(world, "80m", "60Mi").await?;
     let resized = json!({
         "app": {"requests": {"cpu": "80m", "memory": "60Mi"}, "limits": {"cpu": "160m", "memory": "120Mi"}},
@@ -334,8 +340,72 @@ async fn stays_true(world: &World) -> Result<()> {
         "mesh": {"requests": {"cpu": "10m", "memory": "20Mi"}, "limits": {"cpu": "100m", "memory": "80Mi"}},
     });
     until_all(world, &resized, false).await?;
+    formula_changes(world, &updater, resized).await?;
     updater.stop().await?;
     admission.stop().await
+}
+
+/// The formula of the set changes, step by step to more pods; none of them is made anew.
+async fn formula_changes(world: &World, updater: &super::updater::Updater, before: Value) -> Result<()> {
+    let uids = async || {
+        let params = ListParams::default().labels("app=web");
+        let pods = world.api::<Pod>().list(&params).await?;
+        let mut uids: Vec<_> = pods.into_iter().filter_map(|pod| pod.metadata.uid).collect();
+        uids.sort();
+        anyhow::Ok(uids)
+    };
+    let had = uids().await?;
+    let mut after = before.clone();
+    after["side"] =
+        json!({"requests": {"cpu": "64m", "memory": "48Mi"}, "limits": {"cpu": "128m", "memory": "96Mi"}});
+    let more = json!({"cpu": "cpu*80%", "memory": "memory*80%"});
+    let sidecar = json!({"name": "side", "image": world.image, "resourcesPolicy": {
+        "targetContainersMode": "sum", "targetContainersNameRegex": "^app$",
+        "resourcesExpr": {"limits": more, "requests": more},
+    }});
+    // How the set rolls out, and how many pods it reaches.
+    for (strategy, expected) in [
+        (json!({"type": "NotUpdate"}), 0),
+        (json!({"type": "RollingUpdate", "paused": true}), 0),
+        (
+            json!({"type": "RollingUpdate", "paused": false, "partition": 1}),
+            1,
+        ),
+        (
+            json!({"type": "RollingUpdate", "paused": false, "partition": 0}),
+            2,
+        ),
+    ] {
+        let path = format!("{SETS}/{}", set_name(world, "follow"));
+        let change = json!({"spec": {"containers": [sidecar], "updateStrategy": strategy}});
+        let changed = world
+            .send(Method::PATCH, &path, "application/merge-patch+json", &change)
+            .await?;
+        ensure!(changed.code == 200, "the change was answered by {changed:?}");
+        let count = async || {
+            let params = ListParams::default().labels("app=web");
+            let mut reached = 0;
+            for pod in world.api::<Pod>().list(&params).await? {
+                let found = resources(&serde_json::to_value(pod)?);
+                ensure!(found == before || found == after, "neither old nor new: {found}");
+                reached += usize::from(found == after);
+            }
+            anyhow::Ok(reached)
+        };
+        world
+            .until("the formula reaches pods", PATIENCE, async || {
+                Ok(match count().await? {
+                    reached if reached == expected => Look::Done(()),
+                    reached => Look::NotYet(format!("{reached} of {expected} pods with {strategy}")),
+                })
+            })
+            .await?;
+        updater.loops(world, 2).await?;
+        let reached = count().await?;
+        ensure!(reached == expected, "{strategy} came to reach {reached} pods");
+    }
+    ensure!(uids().await? == had, "some pods are not the same");
+    Ok(())
 }
 
 /// Waits until all pods of `web` have this. On the way a pod has what it had, or all of this, and nothing between: that would
@@ -378,7 +448,19 @@ async fn until_all(world: &World, expected: &Value, again: bool) -> Result<()> {
         .await
 }
 
-fn resources(pod: &Value) -> Value {
+/// The live pods with a label.
+pub(super) async fn pods_of(world: &World, label: &str) -> Result<Vec<Value>> {
+    let found = world
+        .api::<Pod>()
+        .list(&ListParams::default().labels(label))
+        .await?;
+    let live = found
+        .into_iter()
+        .filter(|pod| pod.metadata.deletion_timestamp.is_none());
+    live.map(|pod| Ok(serde_json::to_value(pod)?)).collect()
+}
+
+pub(super) fn resources(pod: &Value) -> Value {
     let lists = [&pod["spec"]["initContainers"], &pod["spec"]["containers"]];
     let containers = lists.into_iter().filter_map(Value::as_array).flatten();
     containers
@@ -389,7 +471,7 @@ fn resources(pod: &Value) -> Value {
         .collect()
 }
 
-async fn vpa(world: &World) -> Result<()> {
+pub(super) async fn vpa(world: &World) -> Result<()> {
     let vpa = json!({
         "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", "metadata": {"name": "web"},
         "spec": {
@@ -405,7 +487,7 @@ async fn vpa(world: &World) -> Result<()> {
 }
 
 /// Recommends this for the app, and a little for the mesh.
-async fn recommend(world: &World, cpu: &str, memory: &str) -> Result<()> {
+pub(super) async fn recommend(world: &World, cpu: &str, memory: &str) -> Result<()> {
     let app = json!({"cpu": cpu, "memory": memory});
     let mesh = json!({"cpu": "10m", "memory": "20Mi"});
     let status = json!({"status": {"recommendation": {"containerRecommendations": [

@@ -82,7 +82,7 @@ impl Updater {
     }
 
     /// Waits until so many more loops are done.
-    async fn loops(&self, world: &World, more: u32) -> Result<()> {
+    pub(super) async fn loops(&self, world: &World, more: u32) -> Result<()> {
         let name = "vpa_updater_execution_latency_seconds_count{step=\"total\"}";
         let before = self.metric(name).await?;
         world
