@@ -96,10 +96,15 @@ impl Feed {
         if !self.handles.connect().await {
             return;
         }
-        sidecarsets::wait(&self.handles, Some(&self.settings.namespace), || {
-            parts.ready();
-            settled.send_replace(true);
-        })
+        sidecarsets::wait(
+            &self.handles,
+            &self.metrics,
+            Some(&self.settings.namespace),
+            || {
+                parts.ready();
+                settled.send_replace(true);
+            },
+        )
         .await;
         self.watch(parts, settled).await;
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kube::{Api, Client, ResourceExt as _, api::ListParams, core::DeserializeGuard};
 
-use super::watch::Change;
+use super::watch::{Change, WatchMetrics};
 use crate::{
     api::{k8s::ControllerRevision, sidecarset::SidecarSet},
     daemon::Handles,
@@ -17,19 +17,49 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// How soon it is tried again when there was no answer.
 const RETRY: Duration = Duration::from_secs(5);
 
+/// What their watch is called in metrics.
+const WATCH: &str = "SidecarSets";
+
 /// A set as it is watched: one that cannot be read does not hide the others.
 pub type GuardedSet = DeserializeGuard<SidecarSet>;
 
+/// Why there is nothing to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// Their kind is not installed.
+    Kind,
+    /// There is no right to read them.
+    Right,
+    /// There is no right to read their revisions.
+    RightToRevisions,
+}
+
+impl Missing {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Kind => "their kind is not installed",
+            Self::Right => "they may not be read",
+            Self::RightToRevisions => "their revisions may not be read",
+        }
+    }
+}
+
 /// Waits until there can be SidecarSets, and revisions of them if it is said where these are kept. That there are none is
-/// said once, and `without` is called then.
-pub async fn wait(handles: &Handles, revisions: Option<&str>, mut without: impl FnMut()) {
+/// said once, and `without` is called then; that there is no right to them is shown as long as it lasts.
+pub async fn wait(
+    handles: &Handles,
+    metrics: &WatchMetrics,
+    revisions: Option<&str>,
+    mut without: impl FnMut(),
+) {
     let mut said = false;
     loop {
         let pause = match missing(&handles.client, revisions).await {
             Ok(None) => break,
             Ok(Some(why)) => {
+                metrics.note_forbidden(WATCH, why != Missing::Kind);
                 if !said {
-                    tracing::info!(why, "SidecarSets play no part");
+                    tracing::info!(why = why.words(), "SidecarSets play no part");
                     said = true;
                     without();
                 }
@@ -43,6 +73,7 @@ pub async fn wait(handles: &Handles, revisions: Option<&str>, mut without: impl 
         handles.clock.sleep(pause).await;
     }
     if said {
+        metrics.note_forbidden(WATCH, false);
         tracing::info!("SidecarSets are there now");
     }
 }
@@ -51,11 +82,11 @@ pub async fn wait(handles: &Handles, revisions: Option<&str>, mut without: impl 
 ///
 /// # Errors
 /// When there is no answer to that.
-pub async fn missing(client: &Client, revisions: Option<&str>) -> kube::Result<Option<&'static str>> {
+pub async fn missing(client: &Client, revisions: Option<&str>) -> kube::Result<Option<Missing>> {
     let first = ListParams::default().limit(1);
     let sets: Api<GuardedSet> = Api::all(client.clone());
     if let Err(error) = sets.list(&first).await {
-        return why(error, "they may not be read").map(Some);
+        return why(error, Missing::Right).map(Some);
     }
     let Some(namespace) = revisions else {
         return Ok(None);
@@ -63,14 +94,14 @@ pub async fn missing(client: &Client, revisions: Option<&str>) -> kube::Result<O
     let revisions: Api<ControllerRevision> = Api::namespaced(client.clone(), namespace);
     match revisions.list(&first).await {
         Ok(_) => Ok(None),
-        Err(error) => why(error, "their revisions may not be read").map(Some),
+        Err(error) => why(error, Missing::RightToRevisions).map(Some),
     }
 }
 
 /// By the code: for a kind that it does not have the API server answers in plain text, without a reason.
-fn why(error: kube::Error, forbidden: &'static str) -> kube::Result<&'static str> {
+fn why(error: kube::Error, forbidden: Missing) -> kube::Result<Missing> {
     match error {
-        kube::Error::Api(status) if status.code == 404 => Ok("their kind is not installed"),
+        kube::Error::Api(status) if status.code == 404 => Ok(Missing::Kind),
         kube::Error::Api(status) if status.code == 403 => Ok(forbidden),
         error => Err(error),
     }
@@ -110,7 +141,7 @@ mod tests {
     use serde_json::json;
 
     /// What is said where sets and revisions are answered like this.
-    async fn said(sets: StatusCode, revisions: StatusCode) -> Result<Option<&'static str>, u16> {
+    async fn said(sets: StatusCode, revisions: StatusCode) -> Result<Option<Missing>, u16> {
         let answers = move |request: Request<Body>| {
             let is_set = request.uri().path().contains("/sidecarsets");
             let code = if is_set { sets } else { revisions };
@@ -138,9 +169,9 @@ mod tests {
         let (ok, gone, forbidden) = (StatusCode::OK, StatusCode::NOT_FOUND, StatusCode::FORBIDDEN);
         for (sets, revisions, expected) in [
             (ok, ok, Ok(None)),
-            (gone, ok, Ok(Some("their kind is not installed"))),
-            (forbidden, ok, Ok(Some("they may not be read"))),
-            (ok, forbidden, Ok(Some("their revisions may not be read"))),
+            (gone, ok, Ok(Some(Missing::Kind))),
+            (forbidden, ok, Ok(Some(Missing::Right))),
+            (ok, forbidden, Ok(Some(Missing::RightToRevisions))),
             (StatusCode::BAD_GATEWAY, ok, Err(502)),
             (ok, StatusCode::SERVICE_UNAVAILABLE, Err(503)),
         ] {

@@ -118,7 +118,7 @@ impl Keeper {
     pub(crate) async fn work(mut self) -> Result<()> {
         let shutdown = self.handles.shutdown.clone();
         tokio::select! {
-            () = sidecarsets::wait(&self.handles, Some(&self.namespace), || {}) => {}
+            () = sidecarsets::wait(&self.handles, &self.metrics, Some(&self.namespace), || {}) => {}
             () = shutdown.requested() => return Ok(()),
         }
         let mut watches = WatchSet::new(self.handles.clone(), self.served.clone(), self.metrics.clone());

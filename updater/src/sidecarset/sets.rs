@@ -33,7 +33,7 @@ impl Known {
     pub(crate) async fn follow(self, handles: Handles, metrics: WatchMetrics) -> Result<()> {
         let shutdown = handles.shutdown.clone();
         tokio::select! {
-            () = sidecarsets::wait(&handles, None, || {}) => {}
+            () = sidecarsets::wait(&handles, &metrics, None, || {}) => {}
             () = shutdown.requested() => return Ok(()),
         }
         let sets: Api<GuardedSet> = Api::all(handles.client.clone());
