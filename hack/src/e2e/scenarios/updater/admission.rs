@@ -19,28 +19,42 @@ use tokio::task::JoinHandle;
 use super::super::super::World;
 
 /// The admission component, registered under a name of the scenario's own: others have theirs at the same time.
-pub(super) struct Admission {
+pub(in super::super) struct Admission {
     shutdown: Shutdown,
     running: JoinHandle<Result<(), DaemonError>>,
     configuration: String,
 }
 
 impl Admission {
-    pub(super) async fn start(world: &World, gate: bool) -> Result<Self> {
+    pub(in super::super) async fn start(world: &World, gate: bool) -> Result<Self> {
+        Self::start_as(world, |config| {
+            config.pods.gates = Gates::default().with(Gate::NativeSidecar, gate);
+        })
+        .await
+    }
+
+    /// Starts one that differs from the usual: that has no gate, and whose absence keeps pods from being created.
+    pub(in super::super) async fn start_as(
+        world: &World,
+        differ: impl FnOnce(&mut admission::Config),
+    ) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let url = format!("https://127.0.0.1:{}", listener.local_addr()?.port());
-        let gates = Gates::default().with(Gate::NativeSidecar, gate);
-        let mut config = admission::Config::local(gates, listener)?;
+        let mut config = admission::Config::local(Gates::default(), listener)?;
         config.namespaces = Namespaces::Only(world.namespace.clone());
         config.webhook.register = false;
+        config.webhook.fail = true;
         config.lease.namespace = world.namespace.clone();
         // The updater reads the one that the scenario made.
         config.lease.name = "another".to_owned();
+        differ(&mut config);
         let admission::config::Certificates::Given { certificate, .. } = &config.certificates else {
             anyhow::bail!("no certificate");
         };
         let ca_bundle = ByteString(certificate.clone().into_bytes());
-        let configuration = format!("outrigger-{}-{gate}", world.namespace);
+        // Webhooks are called in the order of their configurations' names: who comes after this one has a b.
+        let configuration = format!("{}-a-vpa", world.namespace);
+        let failure_policy = if config.webhook.fail { "Fail" } else { "Ignore" };
         let object: MutatingWebhookConfiguration = serde_json::from_value(json!({
             "metadata": {"name": configuration},
             "webhooks": [{
@@ -48,7 +62,7 @@ impl Admission {
                 "clientConfig": {"url": url, "caBundle": ca_bundle},
                 "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": world.namespace}},
                 "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}],
-                "failurePolicy": "Fail", "reinvocationPolicy": "IfNeeded",
+                "failurePolicy": failure_policy, "reinvocationPolicy": config.pods.reinvocation.name(),
             }],
         }))?;
         let shutdown = Shutdown::new();
@@ -64,7 +78,7 @@ impl Admission {
         })
     }
 
-    pub(super) async fn stop(self, world: &World) -> Result<()> {
+    pub(in super::super) async fn stop(self, world: &World) -> Result<()> {
         let configurations: Api<MutatingWebhookConfiguration> = Api::all(world.client.clone());
         configurations
             .delete(&self.configuration, &DeleteParams::default())

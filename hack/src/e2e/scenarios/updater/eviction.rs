@@ -1,10 +1,12 @@
 //! Evictions: when they are made, when they are not, and what stops them.
 
 use anyhow::{Context as _, Result, ensure};
-use common::api::k8s::{Deployment, ReplicaSet, StatefulSet};
+use common::api::k8s::{Deployment, Job, ReplicaSet, StatefulSet};
 use futures::FutureExt as _;
 use http::Method;
-use k8s_openapi::api::{core::v1::ReplicationController, policy::v1::PodDisruptionBudget};
+use k8s_openapi::api::{
+    batch::v1::CronJob, core::v1::ReplicationController, policy::v1::PodDisruptionBudget,
+};
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
@@ -15,6 +17,7 @@ use super::{
     admission::Admission,
     admitted, change_vpa, events, fresh_lease, no_lease, pods, ready, recommend, template, uids, vpa,
 };
+use crate::sandbox::world::load;
 
 pub(super) fn all() -> Vec<Scenario> {
     vec![
@@ -202,41 +205,25 @@ async fn replicas(world: &World) -> Result<()> {
 }
 
 async fn of_all_kinds(world: &World) -> Result<()> {
-    let kinds = ["Deployment", "ReplicaSet", "StatefulSet", "ReplicationController"];
-    let mut apps = Vec::new();
-    for kind in kinds {
-        for (suffix, count) in [("two", 2), ("one", 1)] {
-            let name = format!("{}-{suffix}", kind.to_lowercase());
-            let mut object = workload(world, &name, count);
-            match kind {
-                "Deployment" => drop(world.create_object::<Deployment>(object).await?),
-                "ReplicaSet" => drop(world.create_object::<ReplicaSet>(object).await?),
-                "StatefulSet" => {
-                    object["spec"]["serviceName"] = json!(name);
-                    object["spec"]["podManagementPolicy"] = json!("Parallel");
-                    drop(world.create_object::<StatefulSet>(object).await?);
-                }
-                _ => {
-                    object["spec"]["selector"] = json!({"app": name});
-                    drop(world.create_object::<ReplicationController>(object).await?);
-                }
-            }
-            vpa(world, kind, &name, json!({"updateMode": "Recreate"})).await?;
-            apps.push((name, count));
+    let mut before = Vec::new();
+    // A Job gives up on its pods when many are deleted, so its kinds come when admission is known to be asked.
+    for kinds in [
+        vec!["Deployment", "ReplicaSet", "StatefulSet", "ReplicationController"],
+        vec!["Job", "CronJob"],
+    ] {
+        for (name, count) in controllers(world, &kinds).await? {
+            let pods = admitted(world, &name, count).await?;
+            before.push((name, count, pods));
         }
     }
-    let mut before = Vec::new();
-    for (name, count) in &apps {
-        before.push((name, *count, admitted(world, name, *count).await?));
-    }
-    for (name, _) in &apps {
+    for (name, _, _) in &before {
         recommend(world, name, &[("app", "30m", "24Mi")]).await?;
     }
     let updater = Updater::start(world, &[]).await?;
     for (name, _, pods) in before.iter().filter(|(_, count, _)| *count == 2) {
         all_replaced(world, name, &uids(pods)).await?;
     }
-    updater.until_skipped(world, "TooFewReplicas", 4).await?;
+    updater.until_skipped(world, "TooFewReplicas", 6).await?;
     for (name, _, known) in before.iter().filter(|(_, count, _)| *count == 1) {
         ensure!(
             uids(known) == uids(&pods(world, name).await?),
@@ -248,6 +235,53 @@ async fn of_all_kinds(world: &World) -> Result<()> {
         all_replaced(world, name, &uids(pods)).await?;
     }
     updater.stop().await
+}
+
+/// Two controllers of each kind, with two pods and with one, and their VPAs.
+async fn controllers(world: &World, kinds: &[&str]) -> Result<Vec<(String, usize)>> {
+    let mut apps = Vec::new();
+    for &kind in kinds {
+        for (suffix, count) in [("two", 2), ("one", 1)] {
+            let name = format!("{}-{suffix}", kind.to_lowercase());
+            let mut object = workload(world, &name, count);
+            match kind {
+                "Deployment" => drop(world.create_object::<Deployment>(object).await?),
+                "ReplicaSet" => drop(world.create_object::<ReplicaSet>(object).await?),
+                "StatefulSet" => {
+                    object["spec"]["serviceName"] = json!(name);
+                    object["spec"]["podManagementPolicy"] = json!("Parallel");
+                    drop(world.create_object::<StatefulSet>(object).await?);
+                }
+                "Job" => drop(world.create_object::<Job>(job(world, &name, count)).await?),
+                "CronJob" => {
+                    let spec = json!({
+                        "schedule": "* * * * *", "concurrencyPolicy": "Forbid",
+                        "jobTemplate": {"spec": job(world, &name, count)["spec"]},
+                    });
+                    let cron_job = json!({"metadata": {"name": name}, "spec": spec});
+                    drop(world.create_object::<CronJob>(cron_job).await?);
+                }
+                _ => {
+                    object["spec"]["selector"] = json!({"app": name});
+                    drop(world.create_object::<ReplicationController>(object).await?);
+                }
+            }
+            vpa(world, kind, &name, json!({"updateMode": "Recreate"})).await?;
+            apps.push((name, count));
+        }
+    }
+    Ok(apps)
+}
+
+/// Runs so many pods at once for hours, and does not give up on those that are evicted.
+fn job(world: &World, name: &str, pods: usize) -> Value {
+    let mut template = template(world, name, false);
+    template["metadata"]["annotations"] = json!({load::ANNOTATION: r#"{"runs": "2h"}"#});
+    template["spec"]["restartPolicy"] = json!("Never");
+    json!({
+        "metadata": {"name": name},
+        "spec": {"parallelism": pods, "completions": pods, "backoffLimit": 50, "template": template},
+    })
 }
 
 async fn breaker(world: &World) -> Result<()> {

@@ -19,13 +19,21 @@ use super::{
 };
 
 pub(super) fn all() -> Vec<Scenario> {
-    vec![Scenario {
-        name: "updater-believes-kubelets",
-        about: "resizes that wait, fail or are stuck, quick kills for memory, and startup boosts that are over, by what the pod's \
-                status says",
-        needs: &[Need::NoControllers],
-        run: |world| believes(world).boxed_local(),
-    }]
+    vec![
+        Scenario {
+            name: "updater-believes-kubelets",
+            about: "resizes that wait, fail or are stuck, quick kills for memory, and startup boosts that are over, by what the \
+                    pod's status says",
+            needs: &[Need::NoControllers],
+            run: |world| with_node(world, believes).boxed_local(),
+        },
+        Scenario {
+            name: "updater-minds-quick-kills",
+            about: "a VPA says itself how soon after its start a container must be killed for memory to be a reason to evict",
+            needs: &[Need::NoControllers],
+            run: |world| with_node(world, quick_kills).boxed_local(),
+        },
+    ]
 }
 
 /// A pod, and what becomes of it in mode InPlaceOrRecreate.
@@ -87,7 +95,8 @@ fn killed(status: &mut Value, now: DateTime<Utc>, after: i64) {
     }});
 }
 
-async fn believes(world: &World) -> Result<()> {
+/// Runs a part of a scenario with a node of which only its status is there.
+async fn with_node(world: &World, part: impl AsyncFn(&World, &str) -> Result<()>) -> Result<()> {
     install_crds(world).await?;
     fresh_lease(world).await?;
     let node = format!("node-of-{}", world.namespace);
@@ -105,12 +114,12 @@ async fn believes(world: &World) -> Result<()> {
         )
         .await?;
     ensure!(set.code == 200, "the node was answered by {set:?}");
-    let outcome = on_node(world, &node).await;
+    let outcome = part(world, &node).await;
     nodes.delete(&node, &DeleteParams::default()).await?;
     outcome
 }
 
-async fn on_node(world: &World, node: &str) -> Result<()> {
+async fn believes(world: &World, node: &str) -> Result<()> {
     let now = world.clock().now();
     for mode in ["InPlaceOrRecreate", "InPlace"] {
         for case in cases(now) {
@@ -150,6 +159,29 @@ async fn on_node(world: &World, node: &str) -> Result<()> {
     updater.stop().await
 }
 
+/// Both were killed nine minutes after their start, and what they request is within bounds.
+async fn quick_kills(world: &World, node: &str) -> Result<()> {
+    let now = world.clock().now();
+    let mut status = running(now);
+    killed(&mut status, now, 9);
+    for (name, seconds) in [("soon", 600), ("late", 1)] {
+        pod(world, node, name, &json!({}), &status).await?;
+        let policy = json!({"updateMode": "Recreate", "evictAfterOOMSeconds": seconds});
+        vpa(world, "ReplicaSet", name, policy).await?;
+        within_bounds(world, name).await?;
+    }
+    let flags = [
+        "--min-replicas=1",
+        "--feature-gates=PerVPAConfig=true",
+        "--quirks=Q37",
+    ];
+    let updater = Updater::start(world, &flags).await?;
+    until_became(world, "soon", Expected::Evicted).await?;
+    updater.loops(world, 2).await?;
+    until_became(world, "late", Expected::Left).await?;
+    updater.stop().await
+}
+
 fn name_of(mode: &str, case: &str) -> String {
     format!("{}-{case}", mode.to_lowercase())
 }
@@ -165,17 +197,22 @@ async fn make(world: &World, node: &str, mode: &str, case: &Case, now: DateTime<
     pod(world, node, &name, &json!({}), &status).await?;
     vpa(world, "ReplicaSet", &name, json!({"updateMode": mode})).await?;
     if case.name.starts_with("killed") {
-        let path = format!("{}/{name}/status", super::vpas(world));
-        let recommended = json!({
-            "containerName": "app", "target": {"memory": "200Mi"},
-            "lowerBound": {"memory": "50Mi"}, "upperBound": {"memory": "300Mi"},
-        });
-        let status = json!({"status": {"recommendation": {"containerRecommendations": [recommended]}}});
-        let set = world.send(Method::PATCH, &path, MERGE, &status).await?;
-        ensure!(set.code == 200, "the status was answered by {set:?}");
-        return Ok(());
+        return within_bounds(world, &name).await;
     }
     recommend(world, &name, &[("app", "200m", "200Mi")]).await
+}
+
+/// Recommends more than is requested, though not so much that what is requested is out of bounds.
+async fn within_bounds(world: &World, name: &str) -> Result<()> {
+    let path = format!("{}/{name}/status", super::vpas(world));
+    let recommended = json!({
+        "containerName": "app", "target": {"memory": "200Mi"},
+        "lowerBound": {"memory": "50Mi"}, "upperBound": {"memory": "300Mi"},
+    });
+    let status = json!({"status": {"recommendation": {"containerRecommendations": [recommended]}}});
+    let set = world.send(Method::PATCH, &path, MERGE, &status).await?;
+    ensure!(set.code == 200, "the status was answered by {set:?}");
+    Ok(())
 }
 
 async fn boosted(world: &World, node: &str, now: DateTime<Utc>) -> Result<()> {

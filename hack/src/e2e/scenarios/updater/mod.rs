@@ -1,11 +1,13 @@
 //! The updater at work: what it does to running pods, and what it leaves alone.
 
-mod admission;
+mod actuation;
+pub(super) mod admission;
 mod eviction;
 mod kubelet;
 mod leader;
 mod place;
 mod sidecars;
+mod surroundings;
 
 use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
 
@@ -22,7 +24,7 @@ use tokio::{net::TcpListener, task::JoinHandle};
 use super::super::{Look, Scenario, World};
 use super::pod_spec;
 
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 const MERGE: &str = "application/merge-patch+json";
 
 pub(super) fn all() -> Vec<Scenario> {
@@ -32,6 +34,8 @@ pub(super) fn all() -> Vec<Scenario> {
         kubelet::all(),
         sidecars::all(),
         leader::all(),
+        actuation::all(),
+        surroundings::all(),
     ]
     .concat()
 }
@@ -67,7 +71,7 @@ impl Updater {
     }
 
     /// One of its metrics, by name and labels; zero if it is not there.
-    async fn metric(&self, name: &str) -> Result<f64> {
+    pub(super) async fn metric(&self, name: &str) -> Result<f64> {
         let text = crate::http::get(&self.url).await?.text().await?;
         let line = text
             .lines()
@@ -76,7 +80,7 @@ impl Updater {
     }
 
     /// How many pods it left as they are for a reason.
-    async fn skipped(&self, reason: &str) -> Result<f64> {
+    pub(super) async fn skipped(&self, reason: &str) -> Result<f64> {
         self.metric(&format!("outrigger_updater_skipped_pods{{reason=\"{reason}\"}}"))
             .await
     }
@@ -102,7 +106,7 @@ impl Updater {
     }
 
     /// Waits until so many pods are left as they are for a reason.
-    async fn until_skipped(&self, world: &World, reason: &str, pods: u32) -> Result<()> {
+    pub(super) async fn until_skipped(&self, world: &World, reason: &str, pods: u32) -> Result<()> {
         world
             .until(
                 &format!("{pods} pods are left for {reason}"),
@@ -136,7 +140,7 @@ fn own_flags(world: &World) -> [String; 3] {
 }
 
 /// Makes the admission component's lease look fresh for hours.
-async fn fresh_lease(world: &World) -> Result<()> {
+pub(super) async fn fresh_lease(world: &World) -> Result<()> {
     let renewed = world.clock().now() + chrono::TimeDelta::hours(10 * 365 * 24);
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "vpa-admission-controller"},
@@ -169,7 +173,7 @@ fn vpas(world: &World) -> String {
 }
 
 /// A VPA of that name for the controller of that name.
-async fn vpa(world: &World, kind: &str, name: &str, update_policy: Value) -> Result<()> {
+pub(super) async fn vpa(world: &World, kind: &str, name: &str, update_policy: Value) -> Result<()> {
     let version = match kind {
         "ReplicationController" => "v1",
         "Job" | "CronJob" => "batch/v1",
@@ -189,7 +193,7 @@ async fn vpa(world: &World, kind: &str, name: &str, update_policy: Value) -> Res
 }
 
 /// Changes a VPA.
-async fn change_vpa(world: &World, name: &str, change: Value) -> Result<()> {
+pub(super) async fn change_vpa(world: &World, name: &str, change: Value) -> Result<()> {
     let path = format!("{}/{name}", vpas(world));
     let set = world.send(Method::PATCH, &path, MERGE, &change).await?;
     ensure!(set.code == 200, "the change was answered by {set:?}");
@@ -197,7 +201,7 @@ async fn change_vpa(world: &World, name: &str, change: Value) -> Result<()> {
 }
 
 /// Recommends amounts, with bounds that are the target itself.
-async fn recommend(world: &World, name: &str, containers: &[(&str, &str, &str)]) -> Result<()> {
+pub(super) async fn recommend(world: &World, name: &str, containers: &[(&str, &str, &str)]) -> Result<()> {
     let recommended = containers.iter().map(|(container, cpu, memory)| {
         let amounts = json!({"cpu": cpu, "memory": memory});
         json!({"containerName": container, "target": amounts, "lowerBound": amounts, "upperBound": amounts})
@@ -212,7 +216,7 @@ async fn recommend(world: &World, name: &str, containers: &[(&str, &str, &str)])
 }
 
 /// What a controller of any kind makes its pods from. As if admission had seen them, if they are marked.
-fn template(world: &World, app: &str, is_marked: bool) -> Value {
+pub(super) fn template(world: &World, app: &str, is_marked: bool) -> Value {
     let annotations = if is_marked {
         json!({"vpaObservedContainers": "app"})
     } else {
@@ -222,7 +226,7 @@ fn template(world: &World, app: &str, is_marked: bool) -> Value {
 }
 
 /// The live pods with this label, by name.
-async fn pods(world: &World, app: &str) -> Result<BTreeMap<String, Value>> {
+pub(super) async fn pods(world: &World, app: &str) -> Result<BTreeMap<String, Value>> {
     let label = ListParams::default().labels(&format!("app={app}"));
     let pods = world.api::<Pod>().list(&label).await?.items;
     let live = pods
@@ -238,7 +242,7 @@ async fn pods(world: &World, app: &str) -> Result<BTreeMap<String, Value>> {
 }
 
 /// Waits until there are so many live pods and all are ready.
-async fn ready(world: &World, app: &str, count: usize) -> Result<BTreeMap<String, Value>> {
+pub(super) async fn ready(world: &World, app: &str, count: usize) -> Result<BTreeMap<String, Value>> {
     world
         .until(
             &format!("{count} pods of {app} are ready"),
@@ -258,7 +262,7 @@ async fn ready(world: &World, app: &str, count: usize) -> Result<BTreeMap<String
 
 /// The same, once admission has seen all of them: a new registration reaches the API server's cache a moment later, and pods
 /// that were made before it are made again.
-async fn admitted(world: &World, app: &str, count: usize) -> Result<BTreeMap<String, Value>> {
+pub(super) async fn admitted(world: &World, app: &str, count: usize) -> Result<BTreeMap<String, Value>> {
     let now = DeleteParams::default().grace_period(0);
     world
         .until(
@@ -324,13 +328,13 @@ async fn until_requests(world: &World, app: &str, container: (&str, usize), requ
         .await
 }
 
-fn uids(pods: &BTreeMap<String, Value>) -> Vec<&str> {
+pub(super) fn uids(pods: &BTreeMap<String, Value>) -> Vec<&str> {
     pods.values()
         .filter_map(|pod| pod["metadata"]["uid"].as_str())
         .collect()
 }
 
-fn restarts(pods: &BTreeMap<String, Value>) -> i64 {
+pub(super) fn restarts(pods: &BTreeMap<String, Value>) -> i64 {
     let statuses = ["containerStatuses", "initContainerStatuses"];
     let all = pods
         .values()
@@ -341,7 +345,7 @@ fn restarts(pods: &BTreeMap<String, Value>) -> i64 {
 }
 
 /// The events of a reason, by the name of what they are about.
-async fn events(world: &World, reason: &str) -> Result<Vec<String>> {
+pub(super) async fn events(world: &World, reason: &str) -> Result<Vec<String>> {
     let all = world.api::<Event>().list(&ListParams::default()).await?.items;
     let of = all
         .into_iter()
