@@ -17,6 +17,7 @@ mod time;
 mod updater;
 mod usage;
 mod webhook;
+mod whole;
 mod workload;
 
 pub use crds::install as install_crds;
@@ -51,6 +52,7 @@ pub fn all() -> Vec<Scenario> {
         sidecarset_register::all(),
         sidecarset_size::all(),
         installed::all(),
+        whole::all(),
     ]
     .concat()
 }

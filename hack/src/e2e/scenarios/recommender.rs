@@ -19,8 +19,10 @@ use super::super::{Look, Need, Scenario, World};
 use super::{crds, workload};
 use crate::daemon::{Daemon, Process};
 
+mod history;
 mod kinds;
 mod oom;
+mod policy;
 
 pub(super) fn all() -> Vec<Scenario> {
     vec![
@@ -41,6 +43,25 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "a container that is killed for want of memory is recommended more than it ever used",
             needs: &[Need::Node],
             run: |world| oom::killed(world).boxed_local(),
+        },
+        Scenario {
+            name: "recommender-minds-policies",
+            about: "least and most allowed, containers that are switched off, foreign namespaces and other recommenders' VPAs \
+                    are minded, and checkpoints of nobody removed",
+            needs: &[Need::Node],
+            run: |world| policy::minded(world).boxed_local(),
+        },
+        Scenario {
+            name: "recommender-ignores-namespaces",
+            about: "VPAs in a namespace that is to be ignored get no status, and all others do",
+            needs: &[Need::Node, Need::VirtualTime],
+            run: |world| policy::ignored(world).boxed_local(),
+        },
+        Scenario {
+            name: "sidecar-keeps-its-history",
+            about: "a container that moves from containers to initContainers keeps its recommendation and its checkpoint",
+            needs: &[Need::Node],
+            run: |world| history::kept(world).boxed_local(),
         },
     ]
 }
@@ -111,7 +132,7 @@ fn upper_cpu(container: &RecommendedContainerResources) -> Result<MilliCpu> {
 }
 
 /// A VPA over a controller that changes nothing.
-async fn watch_over(world: &World, api_version: &str, kind: &str, name: &str) -> Result<()> {
+pub(super) async fn watch_over(world: &World, api_version: &str, kind: &str, name: &str) -> Result<()> {
     let vpa = json!({
         "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", "metadata": {"name": name},
         "spec": {
@@ -196,15 +217,17 @@ pub(super) async fn recommended(
         .await
 }
 
-async fn checkpoint(world: &World, name: &str) -> Result<VerticalPodAutoscalerCheckpointStatus> {
+pub(super) async fn checkpoint(world: &World, name: &str) -> Result<VerticalPodAutoscalerCheckpointStatus> {
     let checkpoint = world.api::<VerticalPodAutoscalerCheckpoint>().get(name).await?;
     checkpoint.status.with_context(|| format!("{name} has no status"))
 }
 
-const GATE_ON: &str = "--feature-gates=NativeSidecar=true";
+/// Far more than anything takes here.
+const PATIENCE: Duration = Duration::from_secs(300);
+pub(super) const GATE_ON: &str = "--feature-gates=NativeSidecar=true";
 
 /// A recommender for the scenario's namespace: a process of its own, or, where time is not the machine's, in this one.
-enum Recommender {
+pub(super) enum Recommender {
     Process(Box<Process>),
     Inside {
         shutdown: Shutdown,
@@ -213,14 +236,16 @@ enum Recommender {
 }
 
 impl Recommender {
-    async fn start(world: &World, flags: &[&str]) -> Result<Self> {
+    /// Starts one that looks every five seconds.
+    pub(super) async fn start(world: &World, flags: &[&str]) -> Result<Self> {
+        let own = ["--recommender-interval=5s", "--checkpoint-max-age=10s"];
+        Self::start_with(world, &[&own, flags].concat()).await
+    }
+
+    /// Starts one with these flags alone.
+    pub(super) async fn start_with(world: &World, flags: &[&str]) -> Result<Self> {
         let namespace = format!("--vpa-object-namespace={}", world.namespace);
-        let own = [
-            "--recommender-interval=5s",
-            "--checkpoint-max-age=10s",
-            &namespace,
-        ];
-        let flags = [&own, flags].concat();
+        let flags = [&[namespace.as_str()], flags].concat();
         if world.time().is_err() {
             let mut process = Process::start(Daemon::Recommender, &world.kubeconfig, &flags).await?;
             process.ready().await?;
@@ -233,7 +258,7 @@ impl Recommender {
         Ok(Self::Inside { shutdown, running })
     }
 
-    async fn stop(self) -> Result<()> {
+    pub(super) async fn stop(self) -> Result<()> {
         match self {
             Self::Process(process) => {
                 let status = process.stop().await?;

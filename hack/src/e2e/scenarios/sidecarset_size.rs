@@ -84,7 +84,7 @@ fn configuration(world: &World) -> String {
 }
 
 /// Runs a scenario, and removes what is left of it outside its namespace.
-async fn in_scope(world: &World, scenario: impl AsyncFn(&World) -> Result<()>) -> Result<()> {
+pub(super) async fn in_scope(world: &World, scenario: impl AsyncFn(&World) -> Result<()>) -> Result<()> {
     let _others = SETS_ARE_SHARED.read().await;
     install_crds(world).await?;
     let result = scenario(world).await;
@@ -510,7 +510,7 @@ fn vpas(world: &World) -> String {
 }
 
 /// A set with the sidecar `side`, as Kruise's webhook leaves it: with its hash.
-async fn make_set(world: &World, name: &str, native: bool, policy: &Value) -> Result<()> {
+pub(super) async fn make_set(world: &World, name: &str, native: bool, policy: &Value) -> Result<()> {
     let mut sidecar = json!({"name": "side", "image": world.image, "resourcesPolicy": policy});
     let list = if native {
         sidecar["restartPolicy"] = json!("Always");
@@ -538,7 +538,7 @@ fn set_name(world: &World, name: &str) -> String {
 }
 
 /// What Kruise writes into a pod that it has injected.
-fn record(world: &World, set: &str) -> String {
+pub(super) fn record(world: &World, set: &str) -> String {
     let set = set_name(world, set);
     json!({(set.clone()): {
         "updateTimestamp": "2026-03-01T10:10:00Z", "hash": "hash", "sidecarSetName": set, "sidecarList": ["side"],
