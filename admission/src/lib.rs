@@ -23,3 +23,8 @@ pub mod vpa;
 pub use args::Args;
 pub use config::Config;
 pub use run::run;
+
+/// Registers every metric, one of each, for [`common::daemon::metrics::described`].
+pub fn sample_metrics(registry: &mut prometheus_client::registry::Registry) {
+    metrics::Metrics::register(registry).sample();
+}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use common::target::ControllerKey;
+use common::{daemon::metrics::sample, target::ControllerKey};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{
@@ -95,33 +95,33 @@ pub(crate) enum Which {
     Serving,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Applied {
     applied: &'static str,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ReviewLabels {
     status: &'static str,
     resource: &'static str,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct StepLabel {
     step: &'static str,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct RefusedLabel {
     reason: &'static str,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct CertificateLabel {
     certificate: &'static str,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct RenewedLabel {
     result: &'static str,
 }
@@ -200,6 +200,28 @@ impl Metrics {
             let _zero = metrics.pods.get_or_create(&Applied { applied });
         }
         metrics
+    }
+
+    /// One of each, for the documentation.
+    pub(crate) fn sample(&self) {
+        let Self {
+            pods,
+            admission,
+            steps,
+            reviews,
+            refused,
+            panics: _,
+            scale_waits: _,
+            expiry,
+            lease_renewals,
+        } = self;
+        sample(pods);
+        sample(admission);
+        sample(steps);
+        sample(reviews);
+        sample(refused);
+        sample(expiry);
+        sample(lease_renewals);
     }
 
     /// A review was answered.

@@ -29,3 +29,8 @@ mod write;
 
 pub use args::{Args, Asked, Question, answer};
 pub use run::{CheckpointConfig, Config, run};
+
+/// Registers every metric, one of each, for [`common::daemon::metrics::described`].
+pub fn sample_metrics(registry: &mut prometheus_client::registry::Registry) {
+    metrics::Metrics::register(registry).sample();
+}

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use common::{
     api::{OpenEnum as _, vpa::UpdateMode},
-    daemon::metrics::BareCounter,
+    daemon::metrics::{BareCounter, sample},
 };
 mod quality;
 
@@ -58,7 +58,7 @@ pub struct Metrics {
     pub(crate) quality: QualityMetrics,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct SourceLabel {
     source: &'static str,
 }
@@ -88,7 +88,7 @@ impl ResourceReads {
 }
 
 /// What is counted of a VPA.
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct ObjectLabels {
     /// Its update mode.
     pub update_mode: String,
@@ -102,37 +102,37 @@ pub struct ObjectLabels {
     pub unsupported_config: String,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct StepLabel {
     step: &'static str,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ResponseLabels {
     is_error: &'static str,
     client_name: &'static str,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct PrometheusLabels {
     code: String,
     method: &'static str,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ChangeLabels {
     update_mode: String,
     resource: &'static str,
     vpa_size_log2: u32,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct WriteLabels {
     object: &'static str,
     outcome: &'static str,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct SampleLabels {
     outcome: &'static str,
 }
@@ -211,6 +211,34 @@ impl Metrics {
             all.samples,
         );
         metrics
+    }
+
+    /// One of each, for the documentation.
+    pub(crate) fn sample(&self) {
+        let Self {
+            objects,
+            first_recommendation: _,
+            steps,
+            aggregates: _,
+            responses,
+            prometheus_requests,
+            prometheus_seconds,
+            changes,
+            writes,
+            samples,
+            resource_reads,
+            quality,
+        } = self;
+        sample(objects);
+        sample(steps);
+        sample(responses);
+        sample(prometheus_requests);
+        sample(prometheus_seconds);
+        sample(changes);
+        sample(writes);
+        sample(samples);
+        sample(resource_reads);
+        quality.sample();
     }
 
     /// A step of the loop is done.

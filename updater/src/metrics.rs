@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use common::api::{OpenEnum as _, vpa::UpdateMode};
+use common::{
+    api::{OpenEnum as _, vpa::UpdateMode},
+    daemon::metrics::sample,
+};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -53,18 +56,18 @@ pub(crate) struct Metrics {
 
 type Counted = HashMap<VpaKey, Vec<(u32, String)>>;
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ModeLabels {
     vpa_size_log2: u32,
     update_mode: String,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct SizeLabels {
     vpa_size_log2: u32,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct EvictedLabels {
     vpa_size_log2: u32,
     update_mode: String,
@@ -72,7 +75,7 @@ struct EvictedLabels {
     vpa_namespace: String,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct FailedEvictionLabels {
     vpa_size_log2: u32,
     update_mode: String,
@@ -81,14 +84,14 @@ struct FailedEvictionLabels {
     vpa_namespace: String,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct UpdatedLabels {
     vpa_size_log2: u32,
     vpa_name: String,
     vpa_namespace: String,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct FailedUpdateLabels {
     vpa_size_log2: u32,
     reason: &'static str,
@@ -96,12 +99,12 @@ struct FailedUpdateLabels {
     vpa_namespace: String,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct StepLabel {
     step: &'static str,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ReasonLabel {
     reason: &'static str,
 }
@@ -272,6 +275,45 @@ impl Metrics {
         );
         own.register("panics", "Turns of VPAs that ended in a bug of ours", all.panics);
         metrics
+    }
+
+    /// One of each, for the documentation.
+    pub(crate) fn sample(&self) {
+        let Self {
+            controlled,
+            evictable,
+            evicted,
+            with_evictable,
+            with_evicted,
+            failed_evictions,
+            updatable,
+            updated,
+            with_updatable,
+            with_updated,
+            failed_updates,
+            infeasible,
+            steps,
+            skipped,
+            breakers: _,
+            breaker_for_all: _,
+            breakers_opened: _,
+            admission_fresh: _,
+            panics: _,
+            counted: _,
+        } = self;
+        for by_mode in [controlled, evictable, with_evictable, with_evicted] {
+            sample(by_mode);
+        }
+        for by_size in [updatable, with_updatable, with_updated] {
+            sample(by_size);
+        }
+        sample(evicted);
+        sample(failed_evictions);
+        sample(updated);
+        sample(failed_updates);
+        sample(infeasible);
+        sample(steps);
+        sample(skipped);
     }
 
     /// A step of the loop is done.

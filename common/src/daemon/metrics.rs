@@ -8,11 +8,15 @@
 //!   full name;
 //! - a gauge whose name ends in `_total` (`vpa_updater_controlled_pods_total`): register a `Gauge` under its full name.
 
-use std::fmt;
+use std::{fmt, hash::Hash};
 
 use prometheus_client::{
     encoding::{EncodeMetric, MetricEncoder, text::encode_registry},
-    metrics::{MetricType, TypedMetric, counter::Counter},
+    metrics::{
+        MetricType, TypedMetric,
+        counter::Counter,
+        family::{Family, MetricConstructor},
+    },
     registry::Registry,
 };
 
@@ -23,6 +27,52 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub fn encode(registry: &Registry) -> Result<String, fmt::Error> {
     let mut text = String::new();
     encode_registry(&mut text, registry)?;
+    Ok(classic(&text))
+}
+
+/// Makes a family's metric with empty labels, so that [`described`] sees which labels it has.
+pub fn sample<S, M, C>(family: &Family<S, M, C>)
+where
+    S: Clone + Default + Eq + Hash,
+    C: MetricConstructor<M>,
+{
+    drop(family.get_or_create(&S::default()));
+}
+
+/// Why metrics cannot be described.
+#[derive(Debug, thiserror::Error)]
+pub enum DescribeError {
+    /// Text cannot be written, which it can.
+    #[error(transparent)]
+    Encode(#[from] fmt::Error),
+    /// Nobody knows its labels.
+    #[error("no sample of {0}")]
+    NoSample(String),
+}
+
+/// What `/metrics` of a daemon would print with one sample of everything: the shell's, and the daemon's `own`, each of
+/// which has to be given a [`sample`]. The documentation is generated from it.
+///
+/// # Errors
+/// If one has no sample.
+pub fn described(own: impl FnOnce(&mut Registry), has_lease: bool) -> Result<String, DescribeError> {
+    let mut registry = Registry::default();
+    super::build::register(&mut registry);
+    super::process::register(&mut registry);
+    crate::kube::sample_metrics(&mut registry, has_lease);
+    own(&mut registry);
+    let mut text = String::new();
+    encode_registry(&mut text, &registry)?;
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        if let Some(family) = line.strip_prefix("# TYPE ")
+            && lines
+                .peek()
+                .is_none_or(|next| next.starts_with("# HELP") || next.starts_with("# EOF"))
+        {
+            return Err(DescribeError::NoSample(family.to_owned()));
+        }
+    }
     Ok(classic(&text))
 }
 

@@ -12,3 +12,12 @@ pub mod watch;
 
 pub use deadline::DeadlineExceeded;
 pub use fence::LeadershipOver;
+
+/// Registers the metrics of everything here, one of each; that of leases only for daemons that have one.
+pub(crate) fn sample_metrics(registry: &mut prometheus_client::registry::Registry, has_lease: bool) {
+    requests::RequestMetrics::register(registry).sample();
+    watch::WatchMetrics::register(registry).sample();
+    if has_lease {
+        lease::LeaseMetrics::register(registry).sample();
+    }
+}

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use tower::{Layer, Service};
 
 use super::deadline::is_watch;
+use crate::daemon::metrics::sample;
 
 /// What is known of the requests to the API server.
 #[derive(Clone, Debug)]
@@ -21,14 +22,14 @@ pub(super) struct RequestMetrics {
     duration: Family<Verb, Histogram>,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Outcome {
     verb: &'static str,
     /// The HTTP status, or `error` when there was none.
     code: String,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Verb {
     verb: &'static str,
 }
@@ -53,6 +54,12 @@ impl RequestMetrics {
             metrics.duration.clone(),
         );
         metrics
+    }
+
+    /// One of each, for the documentation.
+    pub(super) fn sample(&self) {
+        sample(&self.requests);
+        sample(&self.duration);
     }
 
     fn observe(&self, verb: &'static str, code: String, start: Instant) {

@@ -3,7 +3,7 @@
 
 use common::{
     api::{OpenEnum as _, vpa::UpdateMode},
-    daemon::metrics::BareCounter,
+    daemon::metrics::{BareCounter, sample},
 };
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -27,32 +27,32 @@ pub(crate) struct QualityMetrics {
     memory: Histograms<MemoryModeLabels>,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct UsageLabels {
     update_mode: &'static str,
     resource: &'static str,
     is_oom: &'static str,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct CpuLabels {
     update_mode: &'static str,
     recommendation_missing: &'static str,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct MemoryLabels {
     update_mode: &'static str,
     recommendation_missing: &'static str,
     is_oom: &'static str,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ModeLabel {
     update_mode: &'static str,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct MemoryModeLabels {
     update_mode: &'static str,
     is_oom: &'static str,
@@ -104,6 +104,28 @@ impl QualityMetrics {
             all.memory,
         );
         metrics
+    }
+
+    /// One of each, for the documentation.
+    pub(super) fn sample(&self) {
+        let Self {
+            relative,
+            missing,
+            cpu_over,
+            cpu_under,
+            memory_over,
+            memory_under,
+            cpu,
+            memory,
+        } = self;
+        sample(relative);
+        sample(missing);
+        sample(cpu_over);
+        sample(cpu_under);
+        sample(memory_over);
+        sample(memory_under);
+        sample(cpu);
+        sample(memory);
     }
 
     /// A sample was compared with what is recommended.

@@ -138,7 +138,7 @@ pub enum LeaseError {
 #[derive(Clone, Debug)]
 pub struct LeaseMetrics(Family<LeaseLabel, Gauge>);
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct LeaseLabel {
     lease: String,
 }
@@ -153,6 +153,11 @@ impl LeaseMetrics {
             leader.clone(),
         );
         Self(leader)
+    }
+
+    /// One of each, for the documentation.
+    pub(super) fn sample(&self) {
+        crate::daemon::metrics::sample(&self.0);
     }
 }
 

@@ -23,7 +23,7 @@ use prometheus_client::{
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use crate::daemon::{Part, Shutdown};
+use crate::daemon::{Part, Shutdown, metrics::sample};
 
 /// What an index is told.
 #[derive(Debug)]
@@ -89,7 +89,7 @@ pub struct WatchMetrics {
     forbidden: Family<WatchLabel, Gauge>,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct WatchLabel {
     watch: &'static str,
 }
@@ -125,6 +125,12 @@ impl WatchMetrics {
     pub fn note_forbidden(&self, watch: &'static str, forbidden: bool) -> bool {
         let gauge = self.forbidden.get_or_create(&WatchLabel { watch });
         gauge.set(forbidden.into()) != i64::from(forbidden)
+    }
+
+    /// One of each, for the documentation.
+    pub(super) fn sample(&self) {
+        sample(&self.errors);
+        sample(&self.relists);
     }
 }
 
