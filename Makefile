@@ -68,7 +68,7 @@ e2e-smoke: ## Run the scenarios that prove the basics on a real cluster
 ##@ Before a commit
 
 .PHONY: lint
-lint: fmt-check clippy deny crds-check ## Check format, clippy, dependencies and generated files
+lint: fmt-check clippy deny crds-check docs-check ## Check format, clippy, dependencies and generated files
 
 .PHONY: fmt
 fmt: ## Format the code
@@ -122,6 +122,20 @@ chart-check: $(HELM) ## Lint the chart, give it good and bad values, and build t
 
 $(HELM):
 	GOBIN=$(dir $@) go install -trimpath helm.sh/helm/v4/cmd/helm@$(HELM_VERSION)
+
+.PHONY: docs
+docs: ## Generate docs/flags.md and docs/metrics.md from the code
+	$(HACK) docs
+
+.PHONY: docs-check
+docs-check:
+	$(HACK) docs --check
+
+.PHONY: alerts
+alerts: ## Test the alerting rules (needs promtool)
+	@command -v promtool > /dev/null || { echo "promtool is missing: on Debian, apt-get install --no-install-recommends prometheus"; exit 1; }
+	promtool check rules deploy/monitoring/alerts.yaml
+	promtool test rules deploy/monitoring/alerts_test.yaml
 
 ##@ Build
 

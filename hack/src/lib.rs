@@ -6,6 +6,7 @@ pub mod cluster;
 pub mod crds;
 pub mod daemon;
 pub mod demo;
+pub mod docs;
 pub mod e2e;
 pub mod fuzz;
 pub mod http;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use hack::{bench, cluster, crds, daemon, demo, e2e, fuzz, sandbox, vectors};
+use hack::{bench, cluster, crds, daemon, demo, docs, e2e, fuzz, sandbox, vectors};
 
 /// Outrigger's developer tools.
 #[derive(Parser)]
@@ -26,6 +26,7 @@ enum Command {
     Crds(crds::Args),
     Daemon(daemon::Args),
     Demo(demo::Args),
+    Docs(docs::Args),
     E2e(e2e::Args),
     #[command(subcommand)]
     Fuzz(fuzz::Command),
@@ -50,6 +51,7 @@ async fn run(command: Command) -> Result<ExitCode> {
         Command::Crds(args) => crds::run(&args).map(done),
         Command::Daemon(args) => args.run().await.map(done),
         Command::Demo(args) => args.run().await.map(done),
+        Command::Docs(args) => args.run().map(done),
         Command::E2e(args) => args.run().await.map(done),
         Command::Fuzz(command) => command.run().map(done),
         Command::Sandbox(args) => sandbox::run(args).await.map(done),

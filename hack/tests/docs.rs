@@ -1,0 +1,15 @@
+//! The generated pages are up to date.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a helper that cannot read its data fails the test"
+)]
+
+use std::path::Path;
+
+use hack::docs;
+
+#[test]
+fn the_generated_pages_are_up_to_date() {
+    let stale = docs::stale(Path::new(docs::DIRECTORY), &docs::pages().unwrap()).unwrap();
+    assert_eq!(stale, [""; 0], "run `cargo run -p hack -- docs`");
+}
