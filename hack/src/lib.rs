@@ -11,4 +11,5 @@ pub mod e2e;
 pub mod fuzz;
 pub mod http;
 pub mod sandbox;
+pub mod soak;
 pub mod vectors;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use hack::{bench, cluster, crds, daemon, demo, docs, e2e, fuzz, sandbox, vectors};
+use hack::{bench, cluster, crds, daemon, demo, docs, e2e, fuzz, sandbox, soak, vectors};
 
 /// Outrigger's developer tools.
 #[derive(Parser)]
@@ -32,6 +32,7 @@ enum Command {
     Fuzz(fuzz::Command),
     /// Start an API server for trying things out, with nothing installed
     Sandbox(sandbox::Args),
+    Soak(soak::Args),
     Vectors(vectors::Args),
 }
 
@@ -55,6 +56,7 @@ async fn run(command: Command) -> Result<ExitCode> {
         Command::E2e(args) => args.run().await.map(done),
         Command::Fuzz(command) => command.run().map(done),
         Command::Sandbox(args) => sandbox::run(args).await.map(done),
+        Command::Soak(args) => args.run().await,
         Command::Vectors(args) => args.run(),
     }
 }

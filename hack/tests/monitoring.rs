@@ -80,7 +80,10 @@ fn check(file: &str, expressions: &[&str], served: &BTreeMap<String, BTreeSet<St
                 .get(&name)
                 .unwrap_or_else(|| panic!("{file}: nobody serves {name}: {expression}"));
             for label in labels {
-                assert!(has.contains(&label), "{file}: {name} has no label {label}: {expression}");
+                assert!(
+                    has.contains(&label),
+                    "{file}: {name} has no label {label}: {expression}"
+                );
             }
             known.extend(has);
         }
@@ -124,6 +127,9 @@ fn every_alert_is_tested_and_says_what_it_means() {
         // Once where nothing fires, and once where it does.
         let times = tests.matches(&format!("alertname: {name}\n")).count();
         assert_eq!(times, 2, "{name} in alerts_test.yaml");
-        assert!(page.contains(&format!("`{name}`")), "{name} in docs/troubleshooting.md");
+        assert!(
+            page.contains(&format!("`{name}`")),
+            "{name} in docs/troubleshooting.md"
+        );
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Arg;
-use common::daemon::pflag;
+use common::{daemon::pflag, gates::Gates};
 
 use super::{Daemon, HEADER, Shared, code, row};
 
@@ -46,6 +46,10 @@ pub(super) fn page() -> Result<String> {
             page += &row(&[&name, &default, &flag.help, &flag.against_vpa]);
         }
     }
+    page += &format!(
+        "\n## Feature gates\n\nFor `--feature-gates`:\n\n```\n{}\n```\n",
+        Gates::help().trim_end()
+    );
     Ok(page)
 }
 
@@ -58,6 +62,7 @@ fn flags(daemon: Daemon) -> Result<Vec<Flag>> {
     let mut theirs = theirs(daemon)?;
     let flags: Vec<Flag> = command
         .get_arguments()
+        .filter(|arg| !arg.is_hide_set())
         .filter_map(|arg| flag(arg, &mut theirs))
         .collect();
     ensure!(

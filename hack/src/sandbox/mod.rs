@@ -48,6 +48,7 @@ use serde_json::json;
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::api::mix;
 pub use self::{
     admission::Webhooks,
     api::{Api, FieldValidation, MetricsProvider, Part, PodHook, Write},
