@@ -22,6 +22,7 @@ pub mod vpa;
 
 pub use args::Args;
 pub use config::Config;
+pub use metrics::{PodOutcome, Refused};
 pub use run::run;
 
 /// Registers every metric, one of each, for [`common::daemon::metrics::described`].

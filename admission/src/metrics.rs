@@ -14,7 +14,10 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::answer::Subject;
+use crate::{
+    answer::{Answer, Subject, Trouble},
+    pod::PodError,
+};
 
 /// VPA's buckets L1.
 const STEP_BUCKETS: [f64; 23] = [
@@ -35,6 +38,7 @@ const REVIEW_BUCKETS: [f64; 16] = [
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
     pods: Family<Applied, Counter>,
+    outcomes: Family<OutcomeLabel, Counter>,
     admission: Family<ReviewLabels, Histogram, Buckets>,
     steps: Family<StepLabel, Histogram, Buckets>,
     reviews: Family<ReviewLabels, Histogram, Buckets>,
@@ -73,7 +77,7 @@ pub(crate) enum Step {
 
 /// Why a request got no review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Refused {
+pub enum Refused {
     /// Not JSON.
     ContentType,
     /// More than 5 MiB.
@@ -84,6 +88,83 @@ pub(crate) enum Refused {
     Overload,
     /// Not everything is listed yet.
     NotSynced,
+}
+
+impl Refused {
+    /// Every reason.
+    pub const ALL: [Self; 5] = [
+        Self::ContentType,
+        Self::TooLarge,
+        Self::Unread,
+        Self::Overload,
+        Self::NotSynced,
+    ];
+
+    /// The value of the metric's label.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ContentType => "content_type",
+            Self::TooLarge => "too_large",
+            Self::Unread => "unread",
+            Self::Overload => "overload",
+            Self::NotSynced => "not_synced",
+        }
+    }
+}
+
+/// What became of a new pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PodOutcome {
+    /// It got resources.
+    Sized,
+    /// It is a VPA's, and has what it should have, or nothing is recommended for its containers.
+    NothingToChange,
+    /// No VPA that sizes new pods controls it.
+    NoVpa,
+    /// Its controllers cannot be followed to the top.
+    ControllerUnknown,
+    /// It is no pod that can be read.
+    Unreadable,
+}
+
+impl PodOutcome {
+    /// Every outcome.
+    pub const ALL: [Self; 5] = [
+        Self::Sized,
+        Self::NothingToChange,
+        Self::NoVpa,
+        Self::ControllerUnknown,
+        Self::Unreadable,
+    ];
+
+    /// The value of the metric's label.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sized => "Sized",
+            Self::NothingToChange => "NothingToChange",
+            Self::NoVpa => "NoVpa",
+            Self::ControllerUnknown => "ControllerUnknown",
+            Self::Unreadable => "Unreadable",
+        }
+    }
+
+    /// What came of a pod's review.
+    pub(crate) fn of(answer: &Answer) -> Self {
+        match &answer.trouble {
+            Some(Trouble::Pod(PodError::Controller(_))) => Self::ControllerUnknown,
+            Some(_) => Self::Unreadable,
+            None if answer.response.patch.is_empty() => Self::NoVpa,
+            None => {
+                let patch = &answer.response.patch;
+                let sizes = patch
+                    .iter()
+                    .any(|operation| operation.path().contains("/resources"));
+                if sizes { Self::Sized } else { Self::NothingToChange }
+            }
+        }
+    }
 }
 
 /// Which certificate.
@@ -98,6 +179,11 @@ pub(crate) enum Which {
 #[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Applied {
     applied: &'static str,
+}
+
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OutcomeLabel {
+    outcome: &'static str,
 }
 
 #[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -140,6 +226,7 @@ impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             pods: Family::default(),
+            outcomes: Family::default(),
             admission: Family::new_with_constructor(Buckets(&ADMISSION_BUCKETS)),
             steps: Family::new_with_constructor(Buckets(&STEP_BUCKETS)),
             reviews: Family::new_with_constructor(Buckets(&REVIEW_BUCKETS)),
@@ -166,6 +253,11 @@ impl Metrics {
             metrics.steps.clone(),
         );
         let ours = registry.sub_registry_with_prefix("outrigger_admission");
+        ours.register(
+            "pods",
+            "New pods, and what became of them",
+            metrics.outcomes.clone(),
+        );
         ours.register(
             "review_seconds",
             "Time from the last byte of a review to the first of its answer",
@@ -206,6 +298,7 @@ impl Metrics {
     pub(crate) fn sample(&self) {
         let Self {
             pods,
+            outcomes,
             admission,
             steps,
             reviews,
@@ -216,6 +309,7 @@ impl Metrics {
             lease_renewals,
         } = self;
         sample(pods);
+        sample(outcomes);
         sample(admission);
         sample(steps);
         sample(reviews);
@@ -250,6 +344,12 @@ impl Metrics {
         self.reviews.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
+    /// A new pod was answered.
+    pub(crate) fn pod(&self, outcome: PodOutcome) {
+        let outcome = outcome.name();
+        self.outcomes.get_or_create(&OutcomeLabel { outcome }).inc();
+    }
+
     /// A step of a review took this long.
     pub(crate) fn step(&self, step: Step, took: Duration) {
         let step = match step {
@@ -266,13 +366,7 @@ impl Metrics {
 
     /// A request got no review.
     pub(crate) fn refused(&self, reason: Refused) {
-        let reason = match reason {
-            Refused::ContentType => "content_type",
-            Refused::TooLarge => "too_large",
-            Refused::Unread => "unread",
-            Refused::Overload => "overload",
-            Refused::NotSynced => "not_synced",
-        };
+        let reason = reason.name();
         self.refused.get_or_create(&RefusedLabel { reason }).inc();
     }
 
@@ -317,6 +411,37 @@ impl Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::review::{Operation, Response};
+    use common::target::TopmostError;
+
+    #[test]
+    fn what_became_of_a_pod() {
+        let answer = |paths: &[&str], trouble: Option<Trouble>| {
+            let mut response = Response::allowed("u".to_owned());
+            let operations = paths.iter().map(|path| Operation::set((*path).to_owned(), "1"));
+            response.patch = operations.collect();
+            Answer { response, trouble }
+        };
+        let observed = "/metadata/annotations/vpaObservedContainers";
+        for (answer, expected) in [
+            (answer(&[], None), PodOutcome::NoVpa),
+            (answer(&[observed], None), PodOutcome::NothingToChange),
+            (
+                answer(&["/spec/containers/0/resources/requests/cpu", observed], None),
+                PodOutcome::Sized,
+            ),
+            (
+                answer(&[], Some(PodError::Controller(TopmostError::Cycle).into())),
+                PodOutcome::ControllerUnknown,
+            ),
+            (
+                answer(&[], Some(PodError::NoObject.into())),
+                PodOutcome::Unreadable,
+            ),
+        ] {
+            assert_eq!(PodOutcome::of(&answer), expected);
+        }
+    }
 
     #[test]
     fn vpa_s_names() {

@@ -11,7 +11,7 @@ use common::{clock::Clock, target::TopmostError};
 use crate::{
     answer::{Answer, NeedsScale, Subject, Trouble, answer_request},
     feed::Known,
-    metrics::{Metrics, Status},
+    metrics::{Metrics, PodOutcome, Status},
     pod::{PodError, Settings},
     review::{Request, Response},
     sidecarset::injector::Injector,
@@ -71,7 +71,11 @@ impl Reviewer {
         let (subject, response, trouble) = match Request::parse(body) {
             Ok(request) => {
                 let subject = Subject::of(&request);
-                let Answer { response, trouble } = self.answered(&request).await;
+                let answer = self.answered(&request).await;
+                if subject == Subject::Pod && answer.response.uid != PROBE {
+                    self.metrics.pod(PodOutcome::of(&answer));
+                }
+                let Answer { response, trouble } = answer;
                 (subject, response, trouble)
             }
             Err(error) => {

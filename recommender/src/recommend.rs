@@ -65,6 +65,27 @@ pub enum Source {
 }
 
 impl Source {
+    /// Every one.
+    pub const ALL: [Self; 5] = [
+        Self::Measured,
+        Self::Published,
+        Self::Minimum,
+        Self::NoSamples,
+        Self::NotControlled,
+    ];
+
+    /// What `explain` says of it; nothing if usage speaks for itself.
+    #[must_use]
+    pub fn because(self) -> Option<&'static str> {
+        match self {
+            Self::Measured => None,
+            Self::Published => Some("no usage yet: what was published before stands"),
+            Self::Minimum => Some("no usage yet: the policy names a minimum"),
+            Self::NoSamples => Some("no usage yet: nothing is recommended"),
+            Self::NotControlled => Some("not controlled by the policy: nothing is recommended"),
+        }
+    }
+
     fn is_estimated(self) -> bool {
         matches!(self, Self::Measured | Self::Minimum)
     }

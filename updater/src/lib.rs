@@ -36,6 +36,7 @@ pub mod vpa;
 
 pub use args::{Args, Asked, Question, answer};
 pub use config::Config;
+pub use metrics::Failure;
 pub use run::run;
 
 /// Registers every metric, one of each, for [`common::daemon::metrics::described`].

@@ -111,17 +111,24 @@ struct ReasonLabel {
 
 /// Why an act on a pod failed, in VPA's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
+pub enum Failure {
+    /// The API server refused an eviction.
     Eviction,
+    /// The rate limit let no more evictions through.
     EvictionRateLimit,
+    /// The API server refused a resize.
     Update,
+    /// The node can never have room for a resize.
     UpdateInfeasible,
+    /// The rate limit let no more resizes through.
     UpdateRateLimit,
+    /// The API server refused to end a startup boost.
     Unboost,
 }
 
 impl Failure {
-    const ALL: [Self; 6] = [
+    /// Every one.
+    pub const ALL: [Self; 6] = [
         Self::Eviction,
         Self::EvictionRateLimit,
         Self::Update,
@@ -134,7 +141,9 @@ impl Failure {
         matches!(self, Self::Eviction | Self::EvictionRateLimit)
     }
 
-    fn reason(self) -> &'static str {
+    /// The value of the metric's label.
+    #[must_use]
+    pub fn reason(self) -> &'static str {
         match self {
             Self::Eviction => "EvictionError",
             Self::EvictionRateLimit => "EvictionRateLimiterWaitFailed",

@@ -63,6 +63,8 @@ struct Pages {
     evicted: HashMap<String, DateTime<Utc>>,
     /// By workload.
     evictions: HashMap<String, Tally>,
+    /// What was refused, and how.
+    refused: BTreeMap<(&'static str, u16), u64>,
     /// Since the quiet began.
     quiet: Option<BTreeMap<(Daemon, String), u64>>,
 }
@@ -72,7 +74,7 @@ struct Pages {
 pub(super) struct Sums {
     pub(super) resizes: u64,
     pub(super) evictions: u64,
-    /// Of either, by the API server.
+    /// Of either, by the API server or a fault.
     pub(super) refusals: u64,
     /// Writes that are neither of leases nor events.
     pub(super) writes: u64,
@@ -116,6 +118,11 @@ impl Book {
 
     pub(super) fn sums(&self) -> Sums {
         self.lock().sums
+    }
+
+    /// What was refused, and with which HTTP code; 0 without an answer.
+    pub(super) fn refused(&self) -> BTreeMap<(&'static str, u16), u64> {
+        self.lock().refused.clone()
     }
 
     /// What was broken since the last time.
@@ -167,9 +174,11 @@ impl Book {
         }
     }
 
-    fn did(&self, deed: &Deed, before: Option<&Value>, is_done: bool) {
-        if !is_done {
-            self.lock().sums.refusals += 1;
+    fn did(&self, deed: &Deed, before: Option<&Value>, code: u16) {
+        if !(200..300).contains(&code) {
+            let mut pages = self.lock();
+            pages.sums.refusals += 1;
+            *pages.refused.entry((deed.what.name(), code)).or_default() += 1;
             return;
         }
         match deed.what {
@@ -309,6 +318,16 @@ enum What {
     Deletion,
 }
 
+impl What {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Resize => "resizes",
+            Self::Eviction => "evictions",
+            Self::Deletion => "deletions",
+        }
+    }
+}
+
 impl Deed {
     fn of(method: &Method, path: &str) -> Option<Self> {
         let rest = path.strip_prefix("/api/v1/namespaces/")?;
@@ -398,8 +417,8 @@ where
             let answer = answer.await;
             book.wrote(daemon, &path);
             if let Some(deed) = deed {
-                let is_done = answer.as_ref().is_ok_and(|answer| answer.status().is_success());
-                book.did(&deed, before.as_ref(), is_done);
+                let code = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
+                book.did(&deed, before.as_ref(), code);
             }
             answer
         })

@@ -270,12 +270,33 @@ impl Soak {
         for vpa in self.server.store().all(vpas, None) {
             broken.extend(disorder(&vpa.value()));
         }
+        self.ooms += self.killed();
         let at = self.time.now().format("%d %H:%M");
         for broken in &broken {
             println!("  {at}  BROKEN  {broken}");
         }
         self.broken.append(&mut broken);
         Ok(())
+    }
+
+    /// Containers that were killed for their memory in this step.
+    fn killed(&self) -> usize {
+        let from = self.time.now() - STEP;
+        let pods = self.server.store().all("pods", None);
+        let killed = pods.iter().filter(|pod| contains(&pod.bytes, b"OOMKilled"));
+        let ends = killed.flat_map(|pod| {
+            let status = &pod.value()["status"];
+            let lists = ["initContainerStatuses", "containerStatuses"];
+            let lists = lists.iter().filter_map(|list| status[list].as_array());
+            let containers: Vec<Value> = lists.flatten().cloned().collect();
+            containers.into_iter().flat_map(|container| {
+                ["state", "lastState"].map(|state| container[state]["terminated"].clone())
+            })
+        });
+        ends.filter(|end| end["reason"] == "OOMKilled")
+            .filter_map(|end| DateTime::parse_from_rfc3339(end["finishedAt"].as_str()?).ok())
+            .filter(|finished| *finished >= from)
+            .count()
     }
 
     /// What an API server does by itself, and a sandbox does not.
@@ -289,7 +310,6 @@ impl Soak {
                 .as_str()
                 .unwrap_or_default();
             if DateTime::parse_from_rfc3339(created).is_ok_and(|created| created < oldest) {
-                self.ooms += usize::from(value["reason"] == "OOMKilling");
                 // Somebody may have been quicker.
                 let options = DeleteOptions::default();
                 drop(api.delete(&kind, &event.key, &options, &Write::default()).await);
@@ -320,6 +340,9 @@ impl Soak {
         println!();
         self.tell(passed)?;
         println!("{}", self.trouble.counts);
+        for ((what, code), count) in self.book.refused() {
+            println!("{count} {what} answered with {code}");
+        }
         let quiet: u64 = self.quiet.values().sum();
         println!(
             "{quiet} writes in {} quiet minutes, leases aside",
@@ -356,6 +379,10 @@ impl Soak {
         }
         Ok(ExitCode::FAILURE)
     }
+}
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
 }
 
 fn days(span: TimeDelta) -> f64 {

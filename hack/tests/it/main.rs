@@ -10,6 +10,9 @@
 mod crds;
 mod daemon_process;
 mod daemon_virtual;
+mod deploy;
+mod docs;
+mod monitoring;
 mod recommender;
 mod sandbox;
 mod sandbox_world;

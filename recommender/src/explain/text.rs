@@ -89,17 +89,11 @@ impl ResourceExplanation {
         write!(f, "  {resource:<7} ")?;
         seen.write(f, samples)?;
         writeln!(f, "; confidence {confidence:.4}")?;
-        match source {
-            Source::Measured => {}
-            Source::Published => writeln!(f, "          no usage yet: what was published before stands")?,
-            Source::Minimum => writeln!(f, "          no usage yet: the policy names a minimum")?,
-            Source::NoSamples => return writeln!(f, "          no usage yet: nothing is recommended"),
-            Source::NotControlled => {
-                return writeln!(
-                    f,
-                    "          not controlled by the policy: nothing is recommended"
-                );
-            }
+        if let Some(because) = source.because() {
+            writeln!(f, "          {because}")?;
+        }
+        if matches!(source, Source::NoSamples | Source::NotControlled) {
+            return Ok(());
         }
         writeln!(
             f,

@@ -1,9 +1,4 @@
 //! What an operator installs agrees with itself: versions, rights and what is said of them.
-#![allow(
-    clippy::unwrap_used,
-    reason = "a helper that cannot read its data fails the test"
-)]
-
 use std::{collections::BTreeSet, path::Path};
 
 use serde_json::Value;

@@ -1,9 +1,4 @@
 //! What alerts and dashboard ask for is what the daemons serve.
-#![allow(
-    clippy::unwrap_used,
-    reason = "a helper that cannot read its data fails the test"
-)]
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
