@@ -205,33 +205,6 @@ impl Feed {
     }
 }
 
-/// Why SidecarSets play no part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Missing {
-    Kind,
-    Right,
-    RightToRevisions,
-}
-
-impl Missing {
-    fn words(self) -> &'static str {
-        match self {
-            Self::Kind => "their kind is not installed",
-            Self::Right => "they may not be read",
-            Self::RightToRevisions => "their revisions may not be read",
-        }
-    }
-}
-
-fn missing<T>(listed: kube::Result<T>, right: Missing) -> kube::Result<Option<Missing>> {
-    match listed {
-        Ok(_) => Ok(None),
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Some(Missing::Kind)),
-        Err(kube::Error::Api(status)) if status.is_forbidden() => Ok(Some(right)),
-        Err(error) => Err(error),
-    }
-}
-
 fn locked(quotas: &Mutex<Quotas>) -> MutexGuard<'_, Quotas> {
     quotas.lock().unwrap_or_else(PoisonError::into_inner)
 }
