@@ -18,28 +18,22 @@ use common::{
     kube::{
         lease::Leadership,
         sidecarsets::{self, GuardedSet},
-        watch::{Change, WatchMetrics, WatchSet},
+        watch::{WatchMetrics, WatchSet},
     },
-    sidecarset::{
-        Labels, Revisions, Sets,
-        matching::NAMESPACE_NAME,
-        record::injected_sets,
-        revision::{CUSTOM_VERSION, SET_NAME},
-    },
+    sidecarset::revision::{CUSTOM_VERSION, SET_NAME},
 };
 use kube::{
     Api, Client, ResourceExt as _,
     api::{DeleteParams, Patch, PatchParams, PostParams},
-    core::DeserializeGuard,
     runtime::watcher,
 };
 use serde_json::json;
 
 use super::{
     Work,
-    pod::SidecarPod,
     revise::{Registration, Step},
-    standing::{Standing, is_of},
+    rows::Rows,
+    standing::Standing,
     work,
 };
 use crate::events::{Teller, Told};
@@ -60,33 +54,8 @@ pub(crate) struct Keeper {
     metrics: WatchMetrics,
     teller: Teller,
     rows: Arc<Mutex<Rows>>,
-    /// The pods that were updated, and of which nothing has been heard since.
-    in_flight: BTreeMap<String, DateTime<Utc>>,
-}
-
-/// What is known.
-#[derive(Debug, Default)]
-struct Rows {
-    sets: Sets,
-    revisions: Revisions,
-    namespaces: HashMap<String, Labels>,
-    /// By namespace and name: those that some set has injected.
-    pods: BTreeMap<(String, String), SidecarPod>,
-}
-
-impl Rows {
-    /// The pods of a set. A namespace that is not known has its name at least.
-    fn pods_of(&self, set: &common::sidecarset::Set) -> Vec<&SidecarPod> {
-        self.pods
-            .iter()
-            .filter(|((namespace, _), pod)| {
-                let named = || Labels::from([(NAMESPACE_NAME.to_owned(), namespace.clone())]);
-                let labels = self.namespaces.get(namespace).cloned().unwrap_or_else(named);
-                is_of(set, pod, &labels)
-            })
-            .map(|(_, pod)| pod)
-            .collect()
-    }
+    /// By set and uid: the pods that were updated, and of which nothing has been heard since.
+    in_flight: BTreeMap<(String, String), DateTime<Utc>>,
 }
 
 impl Keeper {
@@ -97,10 +66,7 @@ impl Keeper {
         leadership: &Leadership,
         metrics: WatchMetrics,
     ) -> Self {
-        let rows = Rows {
-            revisions: Revisions::kept_in(&namespace),
-            ..Rows::default()
-        };
+        let rows = Rows::kept_in(&namespace);
         let client = leadership.guard(&handles.client);
         Self {
             teller: Teller::new(client.clone(), handles.clock.clone()),
@@ -142,54 +108,63 @@ impl Keeper {
         let rows = self.rows.clone();
         let sets: Api<GuardedSet> = Api::all(client.clone());
         watches.start_on("SidecarSets", sets, all(), move |change| {
-            set_change(&mut lock(&rows), change);
+            lock(&rows).set(change);
         });
         let rows = self.rows.clone();
         let revisions: Api<ControllerRevision> = Api::namespaced(client.clone(), &self.namespace);
         let of_sets = all().labels(SET_NAME);
         watches.start_on("revisions of SidecarSets", revisions, of_sets, move |change| {
-            revision_change(&mut lock(&rows).revisions, change);
+            lock(&rows).revision(change);
         });
         let rows = self.rows.clone();
         let namespaces: Api<Namespace> = Api::all(client.clone());
         watches.start_on("Namespaces", namespaces, all(), move |change| {
-            namespace_change(&mut lock(&rows).namespaces, change);
+            lock(&rows).namespace(change);
         });
         let rows = self.rows.clone();
         watches.start("pods of SidecarSets", all(), move |change| {
-            pod_change(&mut lock(&rows), change);
+            lock(&rows).pod(change);
         });
     }
 
     async fn go_round(&mut self) {
         let now = self.handles.clock.now();
-        self.in_flight
-            .retain(|_, since| now.signed_duration_since(*since) < UNHEARD);
         for (set, work, places) in self.all_work(now) {
             let name = set.name_any();
             if let Err(error) = self.done(&set, work, &places, now).await {
                 tracing::warn!(%error, set = name, "cannot do all for a SidecarSet; trying again");
+                lock(&self.rows).look_again(&name);
             }
         }
     }
 
-    /// What is to be done for each set, and where its pods are.
+    /// What is to be done for each set that something has changed for, and where its pods are.
     #[allow(clippy::type_complexity)]
     fn all_work(
         &mut self,
         now: DateTime<Utc>,
     ) -> Vec<(Arc<SidecarSet>, Work, HashMap<String, (String, String)>)> {
-        let rows = lock(&self.rows);
+        let mut rows = lock(&self.rows);
+        let mut names = rows.take_changed();
+        names.extend(self.in_flight.keys().map(|(set, _)| set.clone()));
+        self.in_flight
+            .retain(|_, since| now.signed_duration_since(*since) < UNHEARD);
         let mut found = Vec::new();
-        for set in rows.sets.iter() {
+        for set in names.iter().filter_map(|name| rows.sets.get(name)) {
             let pods = rows.pods_of(set);
             for pod in &pods {
                 // The watch has caught up with the update.
                 if Standing::of(&set.object, pod, false).is_updated {
-                    self.in_flight.remove(pod.uid());
+                    self.in_flight
+                        .remove(&(set.name().to_owned(), pod.uid().to_owned()));
                 }
             }
-            let in_flight: BTreeSet<String> = self.in_flight.keys().cloned().collect();
+            let in_flight: BTreeSet<String> = self
+                .in_flight
+                .keys()
+                .filter(|(name, _)| name == set.name())
+                .map(|(_, uid)| uid.clone())
+                .collect();
             let work = work(
                 &set.object,
                 &pods,
@@ -226,6 +201,7 @@ impl Keeper {
         }
         if !has_revision {
             // The rest waits until the revision has been heard of.
+            lock(&self.rows).look_again(&name);
             return Ok(());
         }
         let params = PatchParams::default();
@@ -249,7 +225,7 @@ impl Keeper {
                         set = name,
                         "gave a pod the newest images of its sidecars"
                     );
-                    self.in_flight.insert(uid, now);
+                    self.in_flight.insert((name.clone(), uid), now);
                 }
                 // It has changed, or is gone: the next round sees it as it is.
                 Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => {}
@@ -309,59 +285,4 @@ impl Keeper {
 
 fn lock(rows: &Mutex<Rows>) -> MutexGuard<'_, Rows> {
     rows.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn set_change(rows: &mut Rows, change: Change<'_, GuardedSet>) {
-    match change {
-        Change::Applied(DeserializeGuard(Ok(set))) => rows.sets.apply(set),
-        Change::Applied(DeserializeGuard(Err(invalid))) => {
-            tracing::warn!(name = invalid.metadata.name, error = %invalid.error, "a SidecarSet cannot be read");
-        }
-        Change::Deleted(set) => rows.sets.remove(&set.name_any()),
-        Change::Relisted(seen) => rows.sets.retain(|name| seen.contains("", name)),
-    }
-}
-
-fn revision_change(revisions: &mut Revisions, change: Change<'_, ControllerRevision>) {
-    match change {
-        Change::Applied(revision) => revisions.apply(revision),
-        Change::Deleted(revision) => revisions.remove(&revision.name_any()),
-        // All are of one namespace, so their names tell them apart.
-        Change::Relisted(seen) => revisions.retain(|name| seen.contains_name(name)),
-    }
-}
-
-fn namespace_change(namespaces: &mut HashMap<String, Labels>, change: Change<'_, Namespace>) {
-    match change {
-        Change::Applied(namespace) => {
-            namespaces.insert(
-                namespace.name_any(),
-                namespace.metadata.labels.unwrap_or_default(),
-            );
-        }
-        Change::Deleted(namespace) => {
-            namespaces.remove(&namespace.name_any());
-        }
-        Change::Relisted(seen) => namespaces.retain(|name, _| seen.contains("", name)),
-    }
-}
-
-fn pod_change(rows: &mut Rows, change: Change<'_, SidecarPod>) {
-    let key = |pod: &SidecarPod| (pod.namespace().unwrap_or_default(), pod.name_any());
-    match change {
-        Change::Applied(mut pod) => {
-            if injected_sets(pod.annotations()).next().is_some() && pod.is_active() {
-                pod.metadata.managed_fields = None;
-                rows.pods.insert(key(&pod), pod);
-            } else {
-                rows.pods.remove(&key(&pod));
-            }
-        }
-        Change::Deleted(pod) => {
-            rows.pods.remove(&key(&pod));
-        }
-        Change::Relisted(seen) => rows
-            .pods
-            .retain(|(namespace, name), _| seen.contains(namespace, name)),
-    }
 }

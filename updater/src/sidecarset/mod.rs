@@ -6,6 +6,7 @@ mod order;
 pub mod pod;
 pub mod revise;
 pub mod rollout;
+pub mod rows;
 pub(crate) mod sets;
 pub mod standing;
 #[cfg(test)]
