@@ -83,7 +83,7 @@ impl On {
     }
 
     /// What a scenario needs that is not to be had here.
-    fn lacks(self, needs: &[Need]) -> Option<Need> {
+    pub(super) fn lacks(self, needs: &[Need]) -> Option<Need> {
         let behind = Behind::needed_by(needs);
         needs.iter().copied().find(|need| !self.offers(*need, behind))
     }

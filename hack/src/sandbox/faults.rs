@@ -7,6 +7,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 
 use super::{api::mix, error::ApiError};
 
@@ -80,6 +81,18 @@ pub enum Effect {
         /// From 0 to 1.
         part: f64,
     },
+    /// Metrics say this instead of the truth; what is not given stays true.
+    MetricsLie {
+        /// Of every container.
+        #[serde(default)]
+        cpu: Option<String>,
+        /// Of every container.
+        #[serde(default)]
+        memory: Option<String>,
+        /// When it was measured.
+        #[serde(default)]
+        timestamp: Option<String>,
+    },
 }
 
 /// What a request is, as far as faults look at it.
@@ -97,6 +110,7 @@ pub struct Request<'a> {
 #[derive(Clone, Debug)]
 pub struct Faults {
     rules: Arc<Mutex<Rules>>,
+    cut: Arc<Notify>,
     seed: u64,
 }
 
@@ -170,6 +184,7 @@ impl Faults {
     pub fn new(seed: u64) -> Self {
         Self {
             rules: Arc::default(),
+            cut: Arc::default(),
             seed,
         }
     }
@@ -199,6 +214,16 @@ impl Faults {
     /// Takes all rules away.
     pub fn clear(&self) {
         self.lock().list.clear();
+    }
+
+    /// Ends every watch that is open, as a server does that is started again.
+    pub fn cut_watches(&self) {
+        self.cut.notify_waiters();
+    }
+
+    /// Waits until watches are cut, from now on.
+    pub(super) fn cut(&self) -> impl Future<Output = ()> {
+        self.cut.notified()
     }
 
     /// The rules with their numbers and how often each has struck.

@@ -404,7 +404,7 @@ impl Server {
             .collect();
         let (namespace, selector) = (place.namespace.clone(), call.selector(kind)?);
         let measured = self.api.metrics(kind).ok_or_else(unavailable)?;
-        let mut measured = measured.into_iter().filter(move |item| {
+        let measured = measured.into_iter().filter(move |item| {
             let name = text(item, "/metadata/name").bytes();
             let draw = name.fold(0_u64, |sum, byte| {
                 sum.wrapping_mul(31).wrapping_add(u64::from(byte))
@@ -414,6 +414,11 @@ impl Server {
                 .is_none_or(|namespace| text(item, "/metadata/namespace") == namespace)
                 && selects(&selector.labels, item)
                 && !gaps.iter().any(|part| lucky(draw, *part))
+        });
+        let effects = effects.to_vec();
+        let mut measured = measured.map(move |mut item| {
+            lie(&mut item, &effects);
+            item
         });
         let Some(name) = &place.name else {
             return Ok(respond(
@@ -462,6 +467,30 @@ impl Server {
             }
             (&Method::GET | &Method::POST | &Method::DELETE, _) => found(None),
             _ => Err(ApiError::method_not_allowed()),
+        }
+    }
+}
+
+/// Makes one pod's or node's metrics say what a fault wants.
+fn lie(item: &mut Value, effects: &[Effect]) {
+    for effect in effects {
+        let Effect::MetricsLie {
+            cpu,
+            memory,
+            timestamp,
+        } = effect
+        else {
+            continue;
+        };
+        if let Some(timestamp) = timestamp {
+            item["timestamp"] = json!(timestamp);
+        }
+        for container in item["containers"].as_array_mut().into_iter().flatten() {
+            for (resource, amount) in [("cpu", cpu), ("memory", memory)] {
+                if let Some(amount) = amount {
+                    container["usage"][resource] = json!(amount);
+                }
+            }
         }
     }
 }

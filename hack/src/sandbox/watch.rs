@@ -124,11 +124,14 @@ async fn follow(api: &Arc<Api>, after: u64, sink: &mut Sink<'_>) {
     let mut watch = api.store().watch(&request.kind.storage, after);
     let mut bookmarks = tokio::time::interval(request.bookmark_every);
     bookmarks.reset();
+    let cut = api.faults.cut();
+    tokio::pin!(cut);
     loop {
         if sink.suffer().await.is_none() {
             return;
         }
         tokio::select! {
+            () = &mut cut => return,
             events = watch.next() => match events {
                 Ok(events) if events.is_empty() => return,
                 Ok(events) => {

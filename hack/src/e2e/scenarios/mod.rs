@@ -82,3 +82,46 @@ fn pod_spec(world: &World) -> Value {
         ],
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::e2e::On;
+
+    const PAGE: &str = include_str!("../../../../docs/scenarios.md");
+
+    /// Where a scenario runs, in the page's words.
+    fn place(scenario: &Scenario) -> &'static str {
+        match [On::Cluster, On::Sandbox].map(|on| on.lacks(scenario.needs)) {
+            [None, None] => "cluster, sandbox",
+            [None, Some(_)] => "cluster",
+            [Some(_), None] => "sandbox",
+            [Some(_), Some(_)] => "nowhere",
+        }
+    }
+
+    #[test]
+    fn the_page_lists_every_scenario_and_where_it_runs() {
+        let rows = all().into_iter().map(|scenario| {
+            let Scenario { name, about, .. } = scenario;
+            format!("| `{name}` | {about} | {} |\n", place(&scenario))
+        });
+        let table: String = rows.collect();
+        assert!(
+            PAGE.ends_with(&format!("|---|---|---|\n{table}")),
+            "docs/scenarios.md should end with\n{table}"
+        );
+    }
+
+    #[test]
+    fn the_page_names_no_scenario_that_is_not_there() {
+        let names: BTreeSet<_> = all().iter().map(|scenario| scenario.name).collect();
+        assert_eq!(names.len(), all().len(), "two scenarios have one name");
+        let rows = PAGE.lines().filter(|line| line.starts_with("| "));
+        let named = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
+        let unknown: Vec<_> = named.filter(|name| !names.contains(name)).collect();
+        assert_eq!(unknown, [""; 0]);
+    }
+}

@@ -40,7 +40,8 @@ pub(super) fn all() -> Vec<Scenario> {
         },
         Scenario {
             name: "recommends-more-after-oom",
-            about: "a container that is killed for want of memory is recommended more than it ever used",
+            about: "a container that is killed for want of memory is recommended more than it ever used, by its VPA's own ratio if it \
+                    has one",
             needs: &[Need::Node],
             run: |world| oom::killed(world).boxed_local(),
         },
@@ -256,6 +257,22 @@ impl Recommender {
         let context = Context::new(world.client.clone(), world.clock(), shutdown.clone());
         let running = tokio::spawn(recommender::run(config, context));
         Ok(Self::Inside { shutdown, running })
+    }
+
+    /// Kills it without a chance to write anything.
+    pub(super) async fn kill(self) -> Result<()> {
+        match self {
+            Self::Process(process) => process.kill().await,
+            Self::Inside { running, .. } => {
+                running.abort();
+                let ended = running.await;
+                ensure!(
+                    ended.as_ref().is_err_and(tokio::task::JoinError::is_cancelled),
+                    "the recommender had ended before: {ended:?}"
+                );
+                Ok(())
+            }
+        }
     }
 
     pub(super) async fn stop(self) -> Result<()> {

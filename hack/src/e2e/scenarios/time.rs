@@ -104,14 +104,15 @@ pub(super) async fn samples(world: &World) -> Result<Option<i64>> {
     Ok(status.map(|status| status.total_samples_count))
 }
 
+/// What is recommended for the app.
 #[derive(Debug)]
-struct Recommendation {
-    lower: (MilliCpu, Bytes),
-    target: (MilliCpu, Bytes),
-    upper: (MilliCpu, Bytes),
+pub(super) struct Recommendation {
+    pub(super) lower: (MilliCpu, Bytes),
+    pub(super) target: (MilliCpu, Bytes),
+    pub(super) upper: (MilliCpu, Bytes),
 }
 
-async fn recommendation(world: &World) -> Result<Option<Recommendation>> {
+pub(super) async fn recommendation(world: &World) -> Result<Option<Recommendation>> {
     let vpa = world.api::<VerticalPodAutoscaler>().get("web").await?;
     let list = vpa.status.unwrap_or_default().recommendation.unwrap_or_default();
     let Some(RecommendedContainerResources {

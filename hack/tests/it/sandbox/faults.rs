@@ -171,8 +171,43 @@ async fn metrics_come_from_the_provider_and_can_have_gaps() {
     sandbox.faults().add(gap);
     let left = count(list).await;
     assert!((30..70).contains(&left), "{left}");
+    sandbox.faults().clear();
+    let lie = Effect::MetricsLie {
+        cpu: Some("-1".to_owned()),
+        memory: None,
+        timestamp: Some("2020-01-01T00:00:00Z".to_owned()),
+    };
+    sandbox.faults().add(Fault::new(lie).on(&["pods.metrics.k8s.io"]));
+    let lied: Value = client
+        .request(request("/apis/metrics.k8s.io/v1beta1/namespaces/b/pods/pod-70"))
+        .await
+        .unwrap();
+    assert_eq!(lied["timestamp"], "2020-01-01T00:00:00Z");
+    let [before, now] = [&one, &lied].map(|pod| pod["containers"][0].clone());
+    assert_eq!(now["usage"]["cpu"], "-1");
+    assert_eq!(now["usage"]["memory"], before["usage"]["memory"]);
     let pods: Api<Pod> = Api::default_namespaced(client.clone());
     pods.list(&ListParams::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn open_watches_can_be_cut() {
+    let (sandbox, client) = sandbox().await;
+    let pods: Api<Pod> = Api::default_namespaced(client);
+    let watch = pods.watch(&WatchParams::default(), "0").await.unwrap();
+    let mut watch = Box::pin(watch);
+    assert!(futures::poll!(watch.next()).is_pending());
+    let next = watch.next();
+    tokio::pin!(next);
+    let ended = loop {
+        // The server may not have begun to watch yet.
+        sandbox.faults().cut_watches();
+        let soon = tokio::time::timeout(std::time::Duration::from_millis(20), &mut next);
+        if let Ok(ended) = soon.await {
+            break ended;
+        }
+    };
+    assert!(ended.is_none());
 }
 
 #[tokio::test]

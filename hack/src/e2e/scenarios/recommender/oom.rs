@@ -8,6 +8,7 @@ use common::{
     quantity::{Bytes, Quantity},
 };
 use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use super::{
@@ -19,21 +20,43 @@ use super::{
 const REQUEST: &str = "64Mi";
 /// What it asks for, and the least that a kill adds to that.
 const NEEDED: Bytes = Bytes((64 + 100) * 1024 * 1024);
+/// What it asks for, by the ratio that its VPA wants, and the safety margin of 15 %; without that ratio it is less.
+const THREE_TIMES: Bytes = Bytes(3 * 64 * 1024 * 1024 * 115 / 100);
 
 pub(super) async fn killed(world: &World) -> Result<()> {
     crds::install(world).await?;
     watch_over(world, "apps/v1", "Deployment", "greedy").await?;
+    watch_over(world, "apps/v1", "Deployment", "greedier").await?;
+    let ratio = json!({"spec": {"resourcePolicy": {"containerPolicies": [
+        {"containerName": "app", "oomBumpUpRatio": "3"},
+    ]}}});
+    let vpas = world.api::<VerticalPodAutoscaler>();
+    vpas.patch("greedier", &PatchParams::default(), &Patch::Merge(&ratio))
+        .await?;
     // The least of a pod would hide what one kill makes of 64 MiB.
-    let recommender = Recommender::start(world, &["--pod-recommendation-min-memory-mb=10"]).await?;
+    let flags = [
+        "--pod-recommendation-min-memory-mb=10",
+        "--feature-gates=PerVPAConfig=true",
+    ];
+    let recommender = Recommender::start(world, &flags).await?;
+    for name in ["greedy", "greedier"] {
+        deploy(world, name).await?;
+    }
+    until_recommended(world, "greedy", NEEDED).await?;
+    until_recommended(world, "greedier", THREE_TIMES).await?;
+    recommender.stop().await
+}
+
+async fn deploy(world: &World, name: &str) -> Result<()> {
     world
         .create_object::<Deployment>(json!({
-            "metadata": {"name": "greedy"},
+            "metadata": {"name": name},
             "spec": {
                 "replicas": 1,
-                "selector": {"matchLabels": {"app": "greedy"}},
+                "selector": {"matchLabels": {"app": name}},
                 "template": {
                     "metadata": {
-                        "labels": {"app": "greedy"},
+                        "labels": {"app": name},
                         "annotations": {"sandbox.outrigger.dev/load":
                             r#"{"containers": {"app": {"cpu": "5m", "memory": "100Mi"}}}"#},
                     },
@@ -49,13 +72,17 @@ pub(super) async fn killed(world: &World) -> Result<()> {
             },
         }))
         .await?;
+    Ok(())
+}
+
+async fn until_recommended(world: &World, name: &str, least: Bytes) -> Result<()> {
     let vpas = world.api::<VerticalPodAutoscaler>();
     world
         .until(
-            "the kill is answered with more memory",
+            &format!("the kill of {name} is answered with more memory"),
             Duration::from_secs(300),
             async || {
-                let status = vpas.get("greedy").await?.status.unwrap_or_default();
+                let status = vpas.get(name).await?.status.unwrap_or_default();
                 let recommendation = status.recommendation.clone().unwrap_or_default();
                 let target = recommendation
                     .container_recommendations
@@ -64,11 +91,10 @@ pub(super) async fn killed(world: &World) -> Result<()> {
                     .map(Quantity::try_from)
                     .transpose()?;
                 Ok(match target {
-                    Some(target) if Bytes::from_quantity(&target) >= NEEDED => Look::Done(()),
+                    Some(target) if Bytes::from_quantity(&target) >= least => Look::Done(()),
                     _ => Look::NotYet(serde_json::to_string(&status)?),
                 })
             },
         )
-        .await?;
-    recommender.stop().await
+        .await
 }

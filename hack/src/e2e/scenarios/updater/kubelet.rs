@@ -45,7 +45,7 @@ struct Case {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Expected {
+pub(in super::super) enum Expected {
     Evicted,
     Resized,
     Left,
@@ -96,7 +96,10 @@ fn killed(status: &mut Value, now: DateTime<Utc>, after: i64) {
 }
 
 /// Runs a part of a scenario with a node of which only its status is there.
-async fn with_node(world: &World, part: impl AsyncFn(&World, &str) -> Result<()>) -> Result<()> {
+pub(in super::super) async fn with_node(
+    world: &World,
+    part: impl AsyncFn(&World, &str) -> Result<()>,
+) -> Result<()> {
     install_crds(world).await?;
     fresh_lease(world).await?;
     let node = format!("node-of-{}", world.namespace);
@@ -226,7 +229,7 @@ async fn boosted(world: &World, node: &str, now: DateTime<Utc>) -> Result<()> {
     recommend(world, "boosted", &[("app", "200m", "200Mi")]).await
 }
 
-fn running(now: DateTime<Utc>) -> Value {
+pub(in super::super) fn running(now: DateTime<Utc>) -> Value {
     let amounts = json!({"cpu": "100m", "memory": "100Mi"});
     json!({
         "phase": "Running", "startTime": ago(now, 120),
@@ -238,7 +241,13 @@ fn running(now: DateTime<Utc>) -> Value {
     })
 }
 
-async fn pod(world: &World, node: &str, name: &str, annotations: &Value, status: &Value) -> Result<()> {
+pub(in super::super) async fn pod(
+    world: &World,
+    node: &str,
+    name: &str,
+    annotations: &Value,
+    status: &Value,
+) -> Result<()> {
     let labels = json!({"app": name});
     let resources = json!({"requests": {"cpu": "100m", "memory": "100Mi"}, "limits": {"memory": "1Gi"}});
     let containers = json!([{"name": "app", "image": "app", "resources": resources}]);
@@ -273,7 +282,7 @@ async fn pod(world: &World, node: &str, name: &str, annotations: &Value, status:
     Ok(())
 }
 
-async fn until_became(world: &World, name: &str, expected: Expected) -> Result<()> {
+pub(in super::super) async fn until_became(world: &World, name: &str, expected: Expected) -> Result<()> {
     let pods = world.api::<Pod>();
     world
         .until(&format!("{name} is {expected:?}"), PATIENCE, async || {

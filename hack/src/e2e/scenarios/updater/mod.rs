@@ -3,7 +3,7 @@
 mod actuation;
 pub(super) mod admission;
 mod eviction;
-mod kubelet;
+pub(super) mod kubelet;
 mod leader;
 mod place;
 mod sidecars;
@@ -294,7 +294,12 @@ fn is_ready(pod: &Value) -> bool {
 }
 
 /// Waits until all pods' container of that list and place really has these requests.
-async fn until_requests(world: &World, app: &str, container: (&str, usize), requests: Value) -> Result<()> {
+pub(super) async fn until_requests(
+    world: &World,
+    app: &str,
+    container: (&str, usize),
+    requests: Value,
+) -> Result<()> {
     let (list, index) = container;
     let statuses = match list {
         "containers" => "containerStatuses",

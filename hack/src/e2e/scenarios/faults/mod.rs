@@ -1,6 +1,12 @@
 //! What breaks on every cluster one day: watches that end, expire or fall silent, servers that refuse, metrics that are
 //! missing, clocks that jump. What we run gets over it.
 
+mod hostile;
+mod kill;
+mod metrics;
+mod server;
+mod webhook;
+
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
@@ -27,6 +33,18 @@ use super::{crds, time, workload};
 use crate::sandbox::{Effect, Fault};
 
 pub(super) fn all() -> Vec<Scenario> {
+    [
+        own(),
+        server::all(),
+        metrics::all(),
+        webhook::all(),
+        kill::all(),
+        hostile::all(),
+    ]
+    .concat()
+}
+
+fn own() -> Vec<Scenario> {
     vec![
         Scenario {
             name: "watch-survives-faults",
