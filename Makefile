@@ -38,6 +38,10 @@ vectors: ## Run the vectors our way (each difference a named quirk) and with nat
 	$(HACK) vectors $(VECTORS) --quirks=none
 	$(HACK) vectors $(VECTORS) --add-native-sidecars
 
+.PHONY: soak
+soak: ## Let a week of 2,000 pods pass on the sandbox, with everything that can go wrong
+	cargo run --profile ci -p hack -- soak
+
 ##@ Real clusters (the first build of their programs takes some 15 minutes; it is kept in ~/.cache/outrigger)
 
 LEVEL ?= node

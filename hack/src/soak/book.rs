@@ -65,8 +65,16 @@ struct Pages {
     evictions: HashMap<String, Tally>,
     /// What was refused, and how.
     refused: BTreeMap<(&'static str, u16), u64>,
-    /// Since the quiet began.
-    quiet: Option<BTreeMap<(Daemon, String), u64>>,
+    quiet: Option<Quiet>,
+}
+
+/// A stretch in which nothing should be written.
+#[derive(Default)]
+pub(super) struct Quiet {
+    /// What was written all the same, leases aside, by resource.
+    pub(super) writes: BTreeMap<(Daemon, String), u64>,
+    /// Resizes and evictions that were made.
+    pub(super) deeds: u64,
 }
 
 /// How much was done.
@@ -132,11 +140,11 @@ impl Book {
 
     /// From now on nothing should be written.
     pub(super) fn begin_quiet(&self) {
-        self.lock().quiet = Some(BTreeMap::new());
+        self.lock().quiet = Some(Quiet::default());
     }
 
-    /// What was written since it was to be quiet, leases aside.
-    pub(super) fn end_quiet(&self) -> BTreeMap<(Daemon, String), u64> {
+    /// What was written since it was to be quiet.
+    pub(super) fn end_quiet(&self) -> Quiet {
         self.lock().quiet.take().unwrap_or_default()
     }
 
@@ -170,7 +178,7 @@ impl Book {
             pages.sums.writes += 1;
         }
         if let Some(quiet) = &mut pages.quiet {
-            *quiet.entry((daemon, resource.to_owned())).or_default() += 1;
+            *quiet.writes.entry((daemon, resource.to_owned())).or_default() += 1;
         }
     }
 
@@ -180,6 +188,9 @@ impl Book {
             pages.sums.refusals += 1;
             *pages.refused.entry((deed.what.name(), code)).or_default() += 1;
             return;
+        }
+        if let Some(quiet) = &mut self.lock().quiet {
+            quiet.deeds += 1;
         }
         match deed.what {
             What::Resize => self.resized(deed, before),

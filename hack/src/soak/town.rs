@@ -199,7 +199,7 @@ impl Workload {
         proxy["restartPolicy"] = json!("Always");
         let app = container("app", "50m", "128Mi", json!({"cpu": "1", "memory": "384Mi"}));
         let agent = container("agent", "50m", "100Mi", json!({"memory": "200Mi"}));
-        let initials = if number % 2 == 0 {
+        let initials = if number.is_multiple_of(2) {
             json!([proxy])
         } else {
             json!([])
@@ -246,7 +246,11 @@ impl Workload {
 
     fn budget(&self, number: usize) -> Value {
         let name = &self.name;
-        let most = if number % 2 == 0 { json!(1) } else { json!("30%") };
+        let most = if number.is_multiple_of(2) {
+            json!(1)
+        } else {
+            json!("30%")
+        };
         json!({
             "metadata": {"name": name},
             "spec": {"maxUnavailable": most, "selector": {"matchLabels": {"app": name}}},
