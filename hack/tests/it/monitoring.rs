@@ -71,9 +71,11 @@ fn check(file: &str, expressions: &[&str], served: &BTreeMap<String, BTreeSet<St
         assert!(!asked.is_empty(), "{file} asks for nothing of ours: {expression}");
         let mut known = BTreeSet::new();
         for (name, labels) in asked {
-            let has = served
-                .get(&name)
-                .unwrap_or_else(|| panic!("{file}: nobody serves {name}: {expression}"));
+            assert!(
+                served.contains_key(&name),
+                "{file}: nobody serves {name}: {expression}"
+            );
+            let has = &served[&name];
             for label in labels {
                 assert!(
                     has.contains(&label),
