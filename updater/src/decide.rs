@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use common::{
     gates::Gate,
     plan::{Formulas, LimitRanges, PodPlan, Recommended},
-    pod::Pod,
+    pod::{Phase, Pod},
     quirks::{Quirk, Quirks},
 };
 
@@ -114,6 +114,8 @@ pub struct Turn<'a> {
     lined_up: usize,
     resizes: VecDeque<usize>,
     evict: VecDeque<Eviction>,
+    /// Those that a disruption budget has refused.
+    refused: Vec<usize>,
     /// What was asked for and is not answered yet.
     pending: Option<(usize, Kind)>,
     fates: Vec<Fate>,
@@ -160,6 +162,7 @@ impl<'a> Turn<'a> {
             lined_up: 0,
             resizes: VecDeque::new(),
             evict: VecDeque::new(),
+            refused: Vec::new(),
             pending: None,
             fates: vec![Fate::Skipped(Skip::Mode); pods.len()],
         };
@@ -215,7 +218,12 @@ impl<'a> Turn<'a> {
             return;
         };
         match (kind, outcome) {
-            (_, Outcome::NotNow(skip)) => self.skip(index, skip),
+            (_, Outcome::NotNow(skip)) => {
+                if skip == Skip::DisruptionBudget {
+                    self.refused.push(index);
+                }
+                self.skip(index, skip);
+            }
             (Kind::Unboost, Outcome::Done) => self.resized(index, Fate::Unboosted),
             (Kind::Resize, Outcome::Done) => self.resized(index, Fate::Resized),
             (Kind::Evict, Outcome::Done) => {
@@ -494,6 +502,9 @@ impl<'a> Turn<'a> {
         if let Evictions::Stopped(skip) = self.evictions {
             return Err(skip);
         }
+        if self.is_refused_like(pod) {
+            return Err(Skip::DisruptionBudget);
+        }
         let settings = self.restrictions.settings;
         let observed = Observed::of(pod, settings.quirks);
         let formulas = self.formulas(eviction.pod, Purpose::Evict);
@@ -507,6 +518,14 @@ impl<'a> Turn<'a> {
                 .map_err(|_| because)?;
         }
         self.restrictions.can_evict(eviction.pod, memory, now)
+    }
+
+    /// Whether a disruption budget has just refused a pod that is the same to it: budgets select by labels, and make a
+    /// difference only between pods that are ready and pods that are not. Asking for each of hundreds would change nothing.
+    fn is_refused_like(&self, pod: &Pod) -> bool {
+        let refused = self.refused.iter().filter_map(|index| self.pod(*index));
+        let mut alike = refused.filter(|refused| refused.metadata.labels == pod.metadata.labels);
+        alike.any(|refused| is_healthy(refused) == is_healthy(pod))
     }
 
     /// A resize that will not do is followed by an eviction, in the mode that has it.
@@ -575,4 +594,11 @@ impl<'a> Turn<'a> {
     fn quirks(&self) -> Quirks {
         self.restrictions.settings.quirks
     }
+}
+
+/// Whether a disruption budget counts a pod.
+fn is_healthy(pod: &Pod) -> bool {
+    let mut conditions = pod.status.conditions.iter();
+    let is_unready = conditions.any(|condition| condition.type_ == "Ready" && condition.status != "True");
+    pod.status.phase == Phase::Running && !is_unready
 }

@@ -28,6 +28,8 @@ pub(crate) struct Workload {
     pub(crate) evictions: Evictions,
     /// Pods whose resize is refused.
     pub(crate) resize_fails: Vec<(&'static str, Outcome)>,
+    /// Pods whose eviction is refused.
+    pub(crate) evict_fails: Vec<(&'static str, Outcome)>,
     pub(crate) now: DateTime<Utc>,
     pub(crate) memory: Memory,
     /// The sets that are known.
@@ -56,6 +58,7 @@ pub(crate) fn workload(mode: &str, pods: usize) -> Workload {
         },
         evictions: Evictions::Allowed,
         resize_fails: Vec::new(),
+        evict_fails: Vec::new(),
         now: noon(),
         memory: Memory::default(),
         formulas: FormulaIndex::default(),
@@ -114,7 +117,7 @@ impl Workload {
         self.now += TimeDelta::minutes(minutes);
     }
 
-    /// One turn: what was done, in order, and what became of each pod.
+    /// One turn: what was done, in order, evictions that were refused among it, and what became of each pod.
     pub(crate) fn turn(&mut self) -> (Vec<String>, Vec<Fate>) {
         let (kind, wanted) = (self.kind, self.wanted);
         let pods: Vec<Pod> = self
@@ -147,17 +150,18 @@ impl Workload {
         let mut done = Vec::new();
         while let Some(command) = turn.next(&mut self.memory, self.now) {
             let name = command.pod.metadata.name.as_deref().unwrap();
-            let refusal = self.resize_fails.iter().find(|(fails, _)| *fails == name);
-            let outcome = match (&command.act, refusal) {
-                (Act::Resize(_) | Act::Unboost(_), Some((_, outcome))) => *outcome,
-                _ => Outcome::Done,
+            let fails = match &command.act {
+                Act::Resize(_) | Act::Unboost(_) => &self.resize_fails,
+                Act::Evict => &self.evict_fails,
             };
-            if outcome == Outcome::Done {
-                done.push(match &command.act {
-                    Act::Unboost(_) => format!("unboost {name}"),
-                    Act::Resize(_) => format!("resize {name}"),
-                    Act::Evict => format!("evict {name}"),
-                });
+            let refusal = fails.iter().find(|(fails, _)| *fails == name);
+            let outcome = refusal.map_or(Outcome::Done, |(_, outcome)| *outcome);
+            match (&command.act, outcome) {
+                (Act::Unboost(_), Outcome::Done) => done.push(format!("unboost {name}")),
+                (Act::Resize(_), Outcome::Done) => done.push(format!("resize {name}")),
+                (Act::Evict, Outcome::Done) => done.push(format!("evict {name}")),
+                (Act::Evict, _) => done.push(format!("cannot evict {name}")),
+                _ => {}
             }
             turn.done(outcome, &mut self.memory);
         }

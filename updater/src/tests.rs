@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    decide::{Evictions, Outcome},
+    decide::{Evictions, Fate, Outcome},
     hopeless::ResizeSupport,
     reason::Skip,
     testing::{Workload, native_sidecar, recommended, requests, workload},
@@ -119,6 +119,36 @@ fn a_single_replica_is_resized_where_nothing_restarts() {
         workload.resize_fails = vec![("web-0", Outcome::Refused), ("web-1", Outcome::Refused)];
     });
     assert_eq!(refused.first(), "TooFewReplicas");
+}
+
+#[test]
+fn a_disruption_budget_is_asked_once_for_pods_that_are_alike() {
+    let unready = json!([{"type": "Ready", "status": "False"}]);
+    let refused = || {
+        workload("Recreate", 8).with(|workload| {
+            let no = Outcome::NotNow(Skip::DisruptionBudget);
+            workload.evict_fails = vec![("web-0", no)];
+        })
+    };
+    let (done, fates) = refused().turn();
+    assert_eq!(done, ["cannot evict web-0"]);
+    assert!(
+        fates
+            .iter()
+            .all(|fate| *fate == Fate::Skipped(Skip::DisruptionBudget)),
+        "{fates:?}"
+    );
+    // Budgets select by labels, and treat pods that are not ready in their own way.
+    let (done, _) = refused()
+        .with(|workload| workload.pods[5]["metadata"]["labels"] = json!({"canary": "true"}))
+        .with(|workload| workload.pods[6]["status"]["conditions"] = unready)
+        .turn();
+    assert_eq!(done, ["cannot evict web-0", "evict web-5", "evict web-6"]);
+    // Any other refusal is of one pod.
+    let (done, _) = refused()
+        .with(|workload| workload.evict_fails = vec![("web-0", Outcome::Refused)])
+        .turn();
+    assert_eq!(done.len(), 5, "{done:?}");
 }
 
 #[test]

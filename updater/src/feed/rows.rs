@@ -105,7 +105,8 @@ impl PodRow {
         let conditions = std::mem::take(&mut pod.status.conditions).into_iter();
         let conditions = conditions.filter(|condition| match condition.type_.as_str() {
             "PodResizePending" | "PodResizeInProgress" => true,
-            "Ready" => is_boosted,
+            // That a pod is ready is not worth the memory; that it is not matters to disruption budgets.
+            "Ready" => is_boosted || condition.status != "True",
             _ => false,
         });
         let conditions = conditions.collect();
@@ -242,6 +243,12 @@ mod tests {
         });
         assert_eq!(row.pod("shop", "a"), expected);
         assert!(row.is_bound && row.is_marked());
+        let unready = json!({"type": "Ready", "status": "False"});
+        let row = read(
+            &mut forms,
+            pod("b", |pod| pod["status"]["conditions"] = json!([unready])),
+        );
+        assert_eq!(row.pod("shop", "b").status.conditions.len(), 1);
     }
 
     #[test]
