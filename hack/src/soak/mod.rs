@@ -175,7 +175,7 @@ impl Soak {
         sandbox::install_crds(server.api()).await?;
         // Room for a rollout of a few at once, and not much more.
         let nodes: Vec<NodeSpec> = (0..=args.pods / 80)
-            .map(|index| NodeSpec::new(&format!("node-{index}"), "10", "40Gi"))
+            .map(|index| NodeSpec::new(&format!("node-{index}"), "20", "40Gi"))
             .collect();
         let world = World::start(
             &server,

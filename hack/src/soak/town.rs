@@ -72,7 +72,7 @@ impl Town {
                     "metadata": {"labels": {"app": BALLAST}},
                     "spec": {"containers": [{
                         "name": "weight", "image": "workload",
-                        "resources": {"requests": {"cpu": "2", "memory": "8Gi"}},
+                        "resources": {"requests": {"cpu": "6", "memory": "12Gi"}},
                     }]},
                 },
             },
