@@ -17,4 +17,6 @@ mod recommender;
 mod sandbox;
 mod sandbox_world;
 mod scenarios;
+mod soak;
+mod troubleshooting;
 mod vectors;

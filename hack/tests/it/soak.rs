@@ -1,9 +1,4 @@
 //! A soak of a few hours with a few pods. `make soak` lets a week pass.
-#![allow(
-    clippy::unwrap_used,
-    reason = "a helper that cannot read its data fails the test"
-)]
-
 use hack::soak::Args;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,9 +1,4 @@
 //! docs/troubleshooting.md has every reason that the code can give, in the words in which it is given.
-#![allow(
-    clippy::unwrap_used,
-    reason = "a helper that cannot read its data fails the test"
-)]
-
 use std::fs;
 
 use admission::{PodOutcome, Refused};
