@@ -117,11 +117,9 @@ async fn running(world: &World) -> Result<()> {
                 }
                 let mut seen = Vec::new();
                 for pod in pods_of(world, name).await? {
-                    seen.push(format!(
-                        "{}: {}",
-                        in_short(&pod),
-                        log(world, &pod).await.unwrap_or_default()
-                    ));
+                    let log = log(world, &pod).await.unwrap_or_default();
+                    let last = log.lines().next_back().unwrap_or_default();
+                    seen.push(format!("{}: {last}", in_short(&pod)));
                 }
                 Ok(Look::NotYet(seen.join(" | ")))
             })
