@@ -33,7 +33,7 @@ use super::{
     Work,
     revise::{Registration, Step},
     rows::Rows,
-    standing::Standing,
+    standing::{self, Standing},
     work,
 };
 use crate::events::{Teller, Told};
@@ -195,7 +195,7 @@ impl Keeper {
         self.register(&work.registration).await?;
         if let Some(status) = &work.status {
             let api: Api<SidecarSet> = Api::all(self.client.clone());
-            let patch = json!({"status": status});
+            let patch = standing::patch(status);
             api.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))
                 .await?;
         }

@@ -15,6 +15,7 @@ use common::{
     time::from_k8s,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use super::pod::SidecarPod;
 
@@ -126,6 +127,17 @@ pub fn update_states(pod: &SidecarPod) -> BTreeMap<String, UpdateState> {
         .and_then(|annotations| annotations.get(UPDATE_STATE));
     text.and_then(|text| serde_json::from_str(text).ok())
         .unwrap_or_default()
+}
+
+/// The merge patch that makes a status what it should be. What is left out where it is 0 has to be taken away, or it stays.
+#[must_use]
+pub fn patch(status: &SidecarSetStatus) -> Value {
+    let mut fields = json!({"updatedReadyPods": null, "latestRevision": null, "collisionCount": null});
+    if let (Some(fields), Ok(Value::Object(status))) = (fields.as_object_mut(), serde_json::to_value(status))
+    {
+        fields.extend(status);
+    }
+    json!({"status": fields})
 }
 
 /// What the status of a set should be.

@@ -106,8 +106,17 @@ fn the_status_counts_pods_and_is_written_when_it_changes() {
             collision_count: None,
         }
     );
-    new.status = Some(status);
+    new.status = Some(status.clone());
     assert_eq!(found(&new, &pods, &[]).status, None);
+
+    // What falls to nothing goes, or what was there would stay.
+    let none = SidecarSetStatus {
+        updated_ready_pods: 0,
+        ..status
+    };
+    let patch = standing::patch(&none);
+    assert_eq!(patch["status"].get("updatedReadyPods"), Some(&Value::Null));
+    assert_eq!(patch["status"]["matchedPods"], 3);
 }
 
 #[test]
