@@ -167,15 +167,19 @@ async fn recommend_next(world: &World, round: usize) -> Result<Value> {
 /// Waits until the recommendation is carried out and more samples are written.
 async fn recovered(world: &World, recommended: Value) -> Result<()> {
     until_requests(world, "web", ("containers", 0), recommended).await?;
+    more_samples(world, "counted-app", Duration::from_secs(60)).await
+}
+
+/// Waits until a checkpoint has more samples, a while after each look.
+async fn more_samples(world: &World, name: &str, pause: Duration) -> Result<()> {
     let samples = async || {
-        let written = checkpoint(world, "counted-app").await;
+        let written = checkpoint(world, name).await;
         written.map_or(0, |written| written.total_samples_count)
     };
     let before = samples().await;
     world
         .until("more samples are written", PATIENCE, async || {
-            // A clock that went back is waited for.
-            world.pass(Duration::from_secs(60)).await?;
+            world.pass(pause).await?;
             let now = samples().await;
             Ok(if now > before {
                 Look::Done(())
@@ -284,17 +288,7 @@ async fn many(world: &World) -> Result<()> {
             })
         })
         .await?;
-    let before = checkpoint(world, "web-app").await?.total_samples_count;
-    world
-        .until("the others go on", PATIENCE, async || {
-            let now = checkpoint(world, "web-app").await?.total_samples_count;
-            Ok(if now > before {
-                Look::Done(())
-            } else {
-                Look::NotYet(format!("{now} samples, as before"))
-            })
-        })
-        .await?;
+    more_samples(world, "web-app", Duration::from_secs(5)).await?;
     updater.stop().await?;
     recommender.stop().await
 }
