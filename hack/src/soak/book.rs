@@ -1,7 +1,7 @@
 //! What the daemons write, as it happens: counted, and each deed on a pod compared with what the pod and its group have.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
@@ -14,6 +14,7 @@ use http::{Method, Request, Response};
 use serde_json::Value;
 use tower::{Layer, Service};
 
+use super::town;
 use crate::sandbox::{Key, Store};
 
 /// More resizes of one pod in a day are a loop.
@@ -71,10 +72,19 @@ struct Pages {
 /// A stretch in which nothing should be written.
 #[derive(Default)]
 pub(super) struct Quiet {
-    /// What was written all the same, leases aside, by resource.
-    pub(super) writes: BTreeMap<(Daemon, String), u64>,
-    /// Resizes and evictions that were made.
-    pub(super) deeds: u64,
+    /// What was written all the same, leases aside: how often, and what and when last.
+    pub(super) writes: BTreeMap<Written, (u64, String)>,
+    /// The workloads of which a pod was acted on.
+    pub(super) acted_on: BTreeSet<String>,
+}
+
+/// What was written, and by whom.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Written {
+    pub(super) daemon: Daemon,
+    pub(super) resource: String,
+    /// The workload that it is about; empty for new events.
+    pub(super) workload: String,
 }
 
 /// How much was done.
@@ -178,7 +188,14 @@ impl Book {
             pages.sums.writes += 1;
         }
         if let Some(quiet) = &mut pages.quiet {
-            *quiet.writes.entry((daemon, resource.to_owned())).or_default() += 1;
+            let written = Written {
+                daemon,
+                resource: resource.to_owned(),
+                workload: workload(path).to_owned(),
+            };
+            let (count, last) = quiet.writes.entry(written).or_default();
+            *count += 1;
+            *last = format!("{path} at {}", self.clock.now().format("%H:%M:%S"));
         }
     }
 
@@ -190,7 +207,7 @@ impl Book {
             return;
         }
         if let Some(quiet) = &mut self.lock().quiet {
-            quiet.deeds += 1;
+            quiet.acted_on.insert(workload(&deed.pod).to_owned());
         }
         match deed.what {
             What::Resize => self.resized(deed, before),
@@ -369,6 +386,15 @@ fn resource(path: &str) -> &str {
     }
 }
 
+/// The workload whose name what a path ends in begins with; nothing for paths of new objects.
+fn workload(path: &str) -> &str {
+    let mut names = path.split('/').filter(|part| part.starts_with(town::HOUSE));
+    let Some(name) = names.next() else { return "" };
+    let number = name.get(town::HOUSE.len()..).unwrap_or_default();
+    let digits = number.bytes().take_while(u8::is_ascii_digit).count();
+    name.get(..town::HOUSE.len() + digits).unwrap_or_default()
+}
+
 /// A layer of a daemon's client that writes into the book.
 #[derive(Clone)]
 pub(super) struct Tap {
@@ -452,6 +478,17 @@ mod tests {
             ),
         ] {
             assert_eq!(resource(path), expected, "{path}");
+        }
+        for (path, expected) in [
+            ("/api/v1/namespaces/a/pods/house-12-5f7-x/eviction", "house-12"),
+            (
+                "/apis/autoscaling.k8s.io/v1/namespaces/a/verticalpodautoscalercheckpoints/house-3-app",
+                "house-3",
+            ),
+            ("/api/v1/namespaces/a/events", ""),
+            ("house-7-0", "house-7"),
+        ] {
+            assert_eq!(workload(path), expected, "{path}");
         }
         for (method, path, expected) in [
             (

@@ -9,6 +9,7 @@ mod town;
 mod trouble;
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     process::ExitCode,
     sync::{
         Arc,
@@ -23,7 +24,7 @@ use common::{clock::VirtualClock, quantity::Quantity};
 use serde_json::Value;
 
 use self::{
-    book::{Book, Daemon, Quiet},
+    book::{Book, Quiet, Written},
     daemons::Daemons,
     luck::Luck,
     memory::{Line, resident_mib},
@@ -135,6 +136,9 @@ fn count_panics() -> Arc<AtomicUsize> {
     panics
 }
 
+/// By workload, the uids of its pods and how often each was restarted.
+type Residents = BTreeMap<String, BTreeSet<(String, u64)>>;
+
 struct Soak {
     time: VirtualClock,
     begin: DateTime<Utc>,
@@ -151,10 +155,12 @@ struct Soak {
     unmeasured: Option<u64>,
     is_quiet: bool,
     quiet: u64,
-    /// Those of the updater in nights in which it had something to do.
-    quiet_deeds: u64,
+    /// Those about workloads that had changed.
+    excused: u64,
     quiet_minutes: i64,
     ooms: usize,
+    /// When the quiet began.
+    residents: Residents,
     /// Days, and MiB.
     memory: Vec<(f64, f64)>,
     broken: Vec<String>,
@@ -222,9 +228,10 @@ impl Soak {
             unmeasured: None,
             is_quiet: false,
             quiet: 0,
-            quiet_deeds: 0,
+            excused: 0,
             quiet_minutes: 0,
             ooms: 0,
+            residents: Residents::new(),
             memory: Vec::new(),
             broken: Vec::new(),
         })
@@ -267,27 +274,66 @@ impl Soak {
         }
         if is_calm && minute >= QUIET && !self.is_quiet {
             self.is_quiet = true;
+            self.residents = self.residents();
             self.book.begin_quiet();
         }
         if !is_calm && let Some(fault) = self.unmeasured.take() {
             self.server.faults().remove(fault);
             self.is_quiet = false;
             self.quiet_minutes += i64::from(CALM.end - QUIET);
-            let Quiet { writes, deeds } = self.book.end_quiet();
-            let night = (self.time.now() - self.begin).num_days();
-            for ((daemon, resource), count) in writes {
-                // A pod that has become twelve hours old is a reason to act though nothing else has changed.
-                if daemon == Daemon::Updater && deeds > 0 {
-                    self.quiet_deeds += count;
-                    continue;
-                }
-                self.quiet += count;
-                let broken =
-                    format!("the {daemon} wrote {count} {resource} while nothing changed, in night {night}");
-                println!("  BROKEN  {broken}");
-                self.broken.push(broken);
-            }
+            self.judge_quiet();
         }
+    }
+
+    /// Who has changed may be written about: a pod that has become twelve hours old is a reason to act though nothing
+    /// else has changed, and one that went is a reason for a checkpoint.
+    fn judge_quiet(&mut self) {
+        let Quiet { writes, acted_on } = self.book.end_quiet();
+        let (before, after) = (std::mem::take(&mut self.residents), self.residents());
+        let is_restless =
+            |workload: &String| acted_on.contains(workload) || before.get(workload) != after.get(workload);
+        let restless: BTreeSet<&String> = before
+            .keys()
+            .chain(after.keys())
+            .filter(|workload| is_restless(workload))
+            .collect();
+        let night = (self.time.now() - self.begin).num_days();
+        for (written, (count, last)) in writes {
+            let Written {
+                daemon,
+                resource,
+                workload,
+            } = written;
+            if restless.contains(&workload) || workload.is_empty() && !restless.is_empty() {
+                self.excused += count;
+                continue;
+            }
+            self.quiet += count;
+            let broken = format!(
+                "the {daemon} wrote {count} {resource} in the quiet night {night}, though {workload} is as it was: {last}"
+            );
+            println!("  BROKEN  {broken}");
+            self.broken.push(broken);
+        }
+    }
+
+    /// The pods of each workload and how often each was restarted.
+    fn residents(&self) -> Residents {
+        let mut residents = Residents::new();
+        for pod in self.server.store().all("pods", None) {
+            let Some(workload) = pod.label("app") else {
+                continue;
+            };
+            let status = &pod.value()["status"];
+            let lists = ["initContainerStatuses", "containerStatuses"];
+            let statuses = lists.iter().filter_map(|list| status[list].as_array()).flatten();
+            let restarts = statuses
+                .filter_map(|status| status["restartCount"].as_u64())
+                .sum();
+            let pods = residents.entry(workload.to_owned()).or_default();
+            pods.insert((pod.uid.to_string(), restarts));
+        }
+        residents
     }
 
     async fn check(&mut self) -> Result<()> {
@@ -375,8 +421,8 @@ impl Soak {
             println!("{count} {what} answered with {code}");
         }
         println!(
-            "{} writes in {} quiet minutes, leases aside; {} by the updater in nights in which a pod was due by its age",
-            self.quiet, self.quiet_minutes, self.quiet_deeds
+            "{} writes in {} quiet minutes, leases aside, and {} about workloads whose pods had changed",
+            self.quiet, self.quiet_minutes, self.excused
         );
         let from = days(passed) * 2.0 / 7.0;
         let late: Vec<_> = self

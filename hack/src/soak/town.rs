@@ -17,6 +17,8 @@ const MODES: [&str; 5] = [
     "Recreate",
 ];
 const NAMESPACES: usize = 10;
+/// What the names of workloads begin with; a number follows.
+pub(super) const HOUSE: &str = "house-";
 /// Takes room on the nodes when it is asked to.
 const BALLAST: &str = "ballast";
 
@@ -87,7 +89,7 @@ impl Town {
         self.founded += 1;
         let workload = Workload {
             namespace: format!("quarter-{}", number % NAMESPACES),
-            name: format!("house-{number}"),
+            name: format!("{HOUSE}{number}"),
             replicas,
             is_stateful: number % 7 == 3,
             mode: MODES[number % MODES.len()],
