@@ -105,6 +105,8 @@ pub async fn explain(
         },
         ..config.decisions.clone()
     };
+    let sized = feed.lock().sized();
+    let formulary = formulary(client, config, sized).await?;
     let now = clock.now();
     let mut feed = feed.lock();
     let fresh = config.admission_status.as_ref().map(|status| {
@@ -139,9 +141,6 @@ pub async fn explain(
             pods: Vec::new(),
         });
     };
-    let local = feed.sized();
-    drop(feed);
-    let formulary = formulary(client, config, local).await?;
     Ok(turn(&work, &settings, evictions, fresh, &formulary, now))
 }
 

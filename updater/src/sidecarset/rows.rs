@@ -213,7 +213,10 @@ mod tests {
 
     fn pods(rows: &Rows, set: &str) -> Vec<String> {
         let pods = rows.sets.get(set).map(|set| rows.pods_of(set));
-        pods.into_iter().flatten().map(|pod| pod.name_any()).collect()
+        pods.into_iter()
+            .flatten()
+            .map(kube::ResourceExt::name_any)
+            .collect()
     }
 
     #[test]
