@@ -178,6 +178,18 @@ impl Book {
         Some(self.store.get("pods", &key)?.value())
     }
 
+    /// How many pods the whole workload wants, of which a group in the middle of a rollout has only a part.
+    fn replicas(&self, deed: &Deed) -> u32 {
+        let key = Key::new(&deed.namespace, workload(&deed.pod));
+        let mut controllers = ["deployments.apps", "statefulsets.apps"].into_iter();
+        let found = controllers.find_map(|resource| self.store.get(resource, &key));
+        let wanted = found.and_then(|found| found.value()["spec"]["replicas"].as_u64());
+        wanted
+            .and_then(|wanted| u32::try_from(wanted).ok())
+            .unwrap_or(u32::MAX)
+            .max(1)
+    }
+
     fn wrote(&self, daemon: Daemon, path: &str) {
         let resource = resource(path);
         if resource == "leases" {
@@ -249,6 +261,7 @@ impl Book {
             return;
         };
         let group = Group::of(before, &self.store);
+        let replicas = self.replicas(deed);
         let mut pages = self.lock();
         pages.sums.evictions += 1;
         let (pod, owner) = (&deed.pod, &group.name);
@@ -266,11 +279,9 @@ impl Book {
                 .broken
                 .push(format!("pod {pod} was evicted, the only one of {owner}"));
         }
-        let workload = before["metadata"]["labels"]["app"].as_str().unwrap_or_default();
-        let key = format!("{}/{workload}", deed.namespace);
+        let key = format!("{}/{}", deed.namespace, workload(pod));
         let count = Tally::add(&mut pages.evictions, &key, now);
-        let wanted = u32::try_from(group.wanted).unwrap_or(u32::MAX).max(1);
-        if count == EVICTIONS_A_DAY.saturating_mul(wanted) {
+        if count == EVICTIONS_A_DAY.saturating_mul(replicas) {
             pages
                 .broken
                 .push(format!("{count} pods of {key} were evicted in a day: a loop"));
