@@ -60,17 +60,17 @@ async fn deploy(world: &World, name: &str, spec: Value) -> Result<()> {
     Ok(())
 }
 
-fn policies(policies: Value) -> Value {
+fn policies(policies: &Value) -> Value {
     json!({"resourcePolicy": {"containerPolicies": policies}})
 }
 
 pub(super) async fn minded(world: &World) -> Result<()> {
     crds::install(world).await?;
-    let any = |what: &str, cpu: &str| policies(json!([{"containerName": "*", what: {"cpu": cpu}}]));
+    let any = |what: &str, cpu: &str| policies(&json!([{"containerName": "*", what: {"cpu": cpu}}]));
     deploy(world, "least", any("minAllowed", "10000")).await?;
     deploy(world, "most", any("maxAllowed", "1m")).await?;
     deploy(world, "both", json!({})).await?;
-    let off = policies(json!([{"containerName": "app", "mode": "Off"}]));
+    let off = policies(&json!([{"containerName": "app", "mode": "Off"}]));
     deploy(world, "one", off).await?;
     deploy(world, "named", json!({"recommenders": [{"name": "default"}]})).await?;
     deploy(world, "foreign", json!({"recommenders": [{"name": "another"}]})).await?;
