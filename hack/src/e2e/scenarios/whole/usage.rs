@@ -76,7 +76,6 @@ async fn grow(world: &World) -> Result<()> {
     let acting = [("evicted", "Recreate"), ("resized", "InPlaceOrRecreate")];
     for (name, mode) in acting {
         vpa(world, "Deployment", name, json!({"updateMode": mode})).await?;
-        deploy(world, name, "80m", "48Mi", small.clone()).await?;
     }
     let named = json!({"spec": {"recommenders": [{"name": "default"}]}});
     change_vpa(world, "evicted", named).await?;
@@ -85,11 +84,17 @@ async fn grow(world: &World) -> Result<()> {
     let another = json!({"spec": {"recommenders": [{"name": "another"}]}});
     change_vpa(world, "foreign", another).await?;
     recommend(world, "foreign", &[("app", "10m", "16Mi")]).await?;
-    deploy(world, "foreign", "80m", "48Mi", small).await?;
     let seeded = world.api::<VerticalPodAutoscaler>().get("foreign").await?;
 
     let daemons = Daemons::start(world, &[]).await?;
     let outcome = async {
+        for name in ["evicted", "resized", "foreign"] {
+            deploy(world, name, "80m", "48Mi", small.clone()).await?;
+        }
+        // Young pods that admission has not seen may come from an eviction, and are waited with.
+        for name in ["evicted", "resized", "foreign"] {
+            admitted(world, name, 2).await?;
+        }
         for (name, _) in acting {
             // A busy machine may not let them use all the CPU they want.
             until_requests(world, name, (40, 400), (48 * MI, 160 * MI)).await?;
