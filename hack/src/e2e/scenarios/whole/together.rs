@@ -56,7 +56,8 @@ struct Size {
     much: (i64, i64),
 }
 
-/// Small enough for a laptop that has other things to do.
+/// Small enough for a laptop that has other things to do: it may give them a fraction of the CPU that they want, of which up to 10m
+/// is recommended as 11m, and more as 23m at least.
 const SMALL: [Size; 2] = [
     Size {
         name: "app",
@@ -64,8 +65,8 @@ const SMALL: [Size; 2] = [
         limits: ["400m", "256Mi"],
         quiet: ["5m", "12Mi"],
         busy: ["100m", "80Mi"],
-        little: (30, 44 * MI),
-        much: (50, 80 * MI),
+        little: (13, 44 * MI),
+        much: (22, 80 * MI),
     },
     Size {
         name: "mesh",
@@ -73,7 +74,7 @@ const SMALL: [Size; 2] = [
         limits: ["100m", "128Mi"],
         quiet: ["2m", "6Mi"],
         busy: ["40m", "40Mi"],
-        little: (15, 24 * MI),
+        little: (13, 24 * MI),
         much: (22, 40 * MI),
     },
 ];

@@ -97,7 +97,7 @@ async fn grow(world: &World) -> Result<()> {
         }
         for (name, _) in acting {
             // A busy machine may not let them use all the CPU they want.
-            until_requests(world, name, (40, 400), (48 * MI, 160 * MI)).await?;
+            until_requests(world, name, (11, 400), (48 * MI, 160 * MI)).await?;
         }
         let foreign = world.api::<VerticalPodAutoscaler>().get("foreign").await?;
         ensure!(
