@@ -46,6 +46,24 @@ pub(super) enum Failure {
 }
 
 impl Outcome {
+    /// Adds what another run found.
+    pub(super) fn merge(&mut self, other: Self) {
+        for (family, tally) in other.families {
+            let sum = self.families.entry(family).or_default();
+            sum.passed += tally.passed;
+            sum.failed += tally.failed;
+            sum.skipped += tally.skipped;
+        }
+        for (quirk, cases) in other.quirks {
+            *self.quirks.entry(quirk).or_default() += cases;
+        }
+        for (note, cases) in other.notes {
+            *self.notes.entry(note).or_default() += cases;
+        }
+        self.stricter.extend(other.stricter);
+        self.bad_files += other.bad_files;
+    }
+
     /// All families and files together.
     #[must_use]
     pub fn total(&self) -> Tally {

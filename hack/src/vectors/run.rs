@@ -1,10 +1,13 @@
-//! Going through files, cases and runs: one case's trouble never reaches another.
+//! Going through files, cases and runs: one case's trouble never reaches another. Files are run side by side, and told of
+//! in their order.
 
 use std::{
     any::Any,
     io::{IsTerminal as _, Write, stderr},
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -42,21 +45,52 @@ pub(super) fn run(args: &Args, files: &[PathBuf], out: &mut dyn Write) -> anyhow
     } else {
         &[Pass::AsIs]
     };
+    let next = AtomicUsize::new(0);
+    let work = || -> anyhow::Result<Vec<_>> {
+        let mut done = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(path) = files.get(index) else {
+                return Ok(done);
+            };
+            let mut printed = Vec::new();
+            let outcome = run_path(args, passes, path, &mut printed)?;
+            done.push((index, outcome, printed));
+        }
+    };
+    let mut done = thread::scope(|scope| -> anyhow::Result<Vec<_>> {
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let mut done = Vec::new();
+        for worker in workers {
+            let found = worker.join().map_err(|_| anyhow::anyhow!("a worker met a bug"))?;
+            done.extend(found?);
+        }
+        Ok(done)
+    })?;
+    done.sort_by_key(|(index, ..)| *index);
+    let mut all = Outcome::default();
+    for (_, outcome, printed) in done {
+        out.write_all(&printed)?;
+        all.merge(outcome);
+    }
+    Ok(all)
+}
+
+fn run_path(args: &Args, passes: &[Pass], path: &Path, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
-    for path in files {
-        match read(path) {
-            Ok((family, file))
-                if args.family.is_empty() || args.family.iter().any(|name| name == family.name) =>
-            {
-                for pass in passes {
-                    run_file(args, *pass, family, &file, &mut outcome, out)?;
-                }
+    match read(path) {
+        Ok((family, file))
+            if args.family.is_empty() || args.family.iter().any(|name| name == family.name) =>
+        {
+            for pass in passes {
+                run_file(args, *pass, family, &file, &mut outcome, out)?;
             }
-            Ok(_) => {}
-            Err(error) => {
-                outcome.bad_files += 1;
-                writeln!(out, "FAILED {}: {error:#}", path.display())?;
-            }
+        }
+        Ok(_) => {}
+        Err(error) => {
+            outcome.bad_files += 1;
+            writeln!(out, "FAILED {}: {error:#}", path.display())?;
         }
     }
     Ok(outcome)

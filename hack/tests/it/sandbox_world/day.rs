@@ -179,7 +179,7 @@ async fn a_day_of_fifty_pods() {
         .collect();
     let stage = Stage::with(WorldOptions {
         nodes,
-        tick: Duration::from_secs(5),
+        tick: Duration::from_secs(20),
         ..WorldOptions::default()
     })
     .await;
