@@ -1,10 +1,10 @@
 //! Runs scenarios side by side, each in a namespace of its own, and prints what came out.
 
-use std::{fmt, time::Duration};
+use std::{fmt, panic::AssertUnwindSafe, time::Duration};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args as ClapArgs;
-use futures::{StreamExt as _, stream};
+use futures::{FutureExt as _, StreamExt as _, stream};
 
 use super::{On, Places, Scenario, all};
 
@@ -115,9 +115,11 @@ async fn run_one(places: &Places, scenario: &Scenario) -> Outcome {
         let removed = world.remove().await.context("removing the namespace");
         result.and(removed)
     };
-    match attempt.await {
-        Ok(()) => Outcome::Passed,
-        Err(error) => Outcome::Failed(format!("{error:#}")),
+    // One scenario's bug is not the end of the others.
+    match AssertUnwindSafe(attempt).catch_unwind().await {
+        Ok(Ok(())) => Outcome::Passed,
+        Ok(Err(error)) => Outcome::Failed(format!("{error:#}")),
+        Err(_) => Outcome::Failed("it panicked".to_owned()),
     }
 }
 

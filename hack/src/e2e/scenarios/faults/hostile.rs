@@ -49,10 +49,11 @@ async fn hostile(world: &World, node: &str) -> Result<()> {
     let updater = Updater::start(world, &["--min-replicas=1", "--quirks=Q37", gates]).await?;
     let outcome = good(world, node, &updater).await;
     let panics = updater.metric("outrigger_updater_panics_total").await?;
+    let left = updater.reasons().await?;
     updater.stop().await?;
     recommender.stop().await?;
     admission.stop(world).await?;
-    outcome?;
+    outcome.with_context(|| format!("left as they are: {left}"))?;
     ensure!(panics < 0.5, "the updater panicked {panics} times");
     Ok(())
 }
@@ -60,13 +61,16 @@ async fn hostile(world: &World, node: &str) -> Result<()> {
 /// Pods and VPAs as they should be are served all the same.
 async fn good(world: &World, node: &str, updater: &Updater) -> Result<()> {
     let status = running(world.clock().now());
-    vpa(
-        world,
-        "ReplicaSet",
-        "good",
-        json!({"updateMode": "InPlaceOrRecreate"}),
-    )
-    .await?;
+    // Ours would write down that it knows nothing of this one, over what is recommended here.
+    world
+        .create_object::<VerticalPodAutoscaler>(json!({
+            "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", "metadata": {"name": "good"},
+            "spec": {
+                "targetRef": {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "good"},
+                "updatePolicy": {"updateMode": "InPlaceOrRecreate"}, "recommenders": [{"name": "e2e"}],
+            },
+        }))
+        .await?;
     pod(world, node, "good", &json!({}), &status).await?;
     recommend(world, "good", &[("app", "200m", "200Mi")]).await?;
     until_became(world, "good", Expected::Resized).await?;
@@ -77,7 +81,7 @@ async fn good(world: &World, node: &str, updater: &Updater) -> Result<()> {
             let all = vpas.list(&ListParams::default()).await?;
             let own = all
                 .iter()
-                .filter(|vpa| vpa.metadata.name.as_deref() != Some("wide"));
+                .filter(|vpa| !matches!(vpa.metadata.name.as_deref(), Some("good" | "wide")));
             let silent = own.filter(|vpa| {
                 let conditions = vpa.status.as_ref().map(|status| status.conditions.len());
                 conditions.unwrap_or_default() == 0
@@ -182,7 +186,7 @@ async fn giant(world: &World) -> Result<()> {
             .await?;
     }
     let recommended: Vec<_> = (0..MANY)
-        .map(|number| recommendation(&format!("c-{number}"), "5"))
+        .map(|number| json!({"containerName": format!("c-{number}"), "target": {"cpu": "5", "memory": "5"}}))
         .collect();
     let set = set_status(world, "wide", &recommended).await?;
     ensure!(set == 200, "a thousand recommendations were answered by {set}");

@@ -79,6 +79,15 @@ impl Updater {
         Ok(line.map(str::parse).transpose()?.unwrap_or_default())
     }
 
+    /// Why it leaves how many pods as they are.
+    pub(super) async fn reasons(&self) -> Result<String> {
+        let text = crate::http::get(&self.url).await?.text().await?;
+        let reasons = text
+            .lines()
+            .filter(|line| line.starts_with("outrigger_updater_skipped_pods{") && !line.ends_with(" 0"));
+        Ok(reasons.collect::<Vec<_>>().join(", "))
+    }
+
     /// How many pods it left as they are for a reason.
     pub(super) async fn skipped(&self, reason: &str) -> Result<f64> {
         self.metric(&format!("outrigger_updater_skipped_pods{{reason=\"{reason}\"}}"))
@@ -112,15 +121,11 @@ impl Updater {
                 &format!("{pods} pods are left for {reason}"),
                 PATIENCE,
                 async || {
-                    let text = crate::http::get(&self.url).await?.text().await?;
                     let found = self.skipped(reason).await?;
-                    let reasons = text.lines().filter(|line| {
-                        line.starts_with("outrigger_updater_skipped_pods{") && !line.ends_with(" 0")
-                    });
                     Ok(if found >= f64::from(pods) {
                         Look::Done(())
                     } else {
-                        Look::NotYet(reasons.collect::<Vec<_>>().join(", "))
+                        Look::NotYet(self.reasons().await?)
                     })
                 },
             )
