@@ -243,6 +243,8 @@ async fn controllers(world: &World, kinds: &[&str]) -> Result<Vec<(String, usize
     for &kind in kinds {
         for (suffix, count) in [("two", 2), ("one", 1)] {
             let name = format!("{}-{suffix}", kind.to_lowercase());
+            // Before its pods, so that admission knows it when they come.
+            vpa(world, kind, &name, json!({"updateMode": "Recreate"})).await?;
             let mut object = workload(world, &name, count);
             match kind {
                 "Deployment" => drop(world.create_object::<Deployment>(object).await?),
@@ -266,7 +268,6 @@ async fn controllers(world: &World, kinds: &[&str]) -> Result<Vec<(String, usize
                     drop(world.create_object::<ReplicationController>(object).await?);
                 }
             }
-            vpa(world, kind, &name, json!({"updateMode": "Recreate"})).await?;
             apps.push((name, count));
         }
     }
