@@ -5,8 +5,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use anyhow::{Context as _, Result};
 use axum::{Json, Router, routing::post};
 use axum_server::tls_rustls::RustlsConfig;
-use k8s_openapi::ByteString;
+use k8s_openapi::{ByteString, api::admissionregistration::v1::MutatingWebhookConfiguration};
+use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
+
+use super::World;
 
 /// A running webhook; dropping it stops it.
 pub(super) struct Webhook {
@@ -45,6 +48,27 @@ impl Webhook {
             ca_bundle: serde_json::to_value(ByteString(pem.into_bytes()))?,
             stop,
         })
+    }
+
+    /// Has it asked for the new pods of the scenario's namespace, after the configurations whose names come before this one.
+    ///
+    /// # Errors
+    /// When the configuration is refused.
+    pub(super) async fn register_for_pods(&self, world: &World, configuration: &str) -> Result<()> {
+        let registered = serde_json::from_value(json!({
+            "metadata": {"name": configuration},
+            "webhooks": [{
+                "name": "injector.e2e.outrigger.dev", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+                "clientConfig": {"url": self.url, "caBundle": self.ca_bundle},
+                "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}],
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": world.namespace}},
+            }],
+        }))?;
+        Api::<MutatingWebhookConfiguration>::all(world.client.clone())
+            .create(&PostParams::default(), &registered)
+            .await
+            .context("registering the injector")?;
+        Ok(())
     }
 }
 

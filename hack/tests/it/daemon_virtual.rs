@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use chrono::DateTime;
 use common::{
     clock::VirtualClock,
     daemon::{Context, DaemonError, Settings, Shutdown},
     kube::lease::LeaseSettings,
 };
-use hack::sandbox::{Options, Sandbox, install_crds};
+use hack::sandbox::{Sandbox, install_crds};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use tokio::{net::TcpListener, task::JoinHandle};
@@ -26,12 +25,7 @@ struct Daemon {
 
 impl Bench {
     async fn start() -> Self {
-        let time = VirtualClock::starting_at(DateTime::from_timestamp(1_772_366_400, 0).unwrap());
-        let options = Options {
-            clock: time.clock(),
-            ..Options::default()
-        };
-        let sandbox = Sandbox::start(options).await.unwrap();
+        let (sandbox, time) = crate::sandbox::at_noon().await;
         install_crds(sandbox.api()).await.unwrap();
         Self { time, sandbox }
     }

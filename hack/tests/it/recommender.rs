@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta};
+use chrono::TimeDelta;
 use common::{
     api::{
         checkpoint::VerticalPodAutoscalerCheckpoint,
@@ -13,7 +13,7 @@ use common::{
     daemon::{Context, DaemonError, Shutdown},
 };
 use hack::sandbox::{
-    Effect, Fault, Options, Sandbox, install_crds,
+    Effect, Fault, Sandbox, install_crds,
     world::{World, WorldOptions},
 };
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Namespace};
@@ -44,12 +44,7 @@ struct Recommender {
 
 impl Place {
     async fn new() -> Self {
-        let time = VirtualClock::starting_at(DateTime::from_timestamp(1_772_366_400, 0).unwrap());
-        let options = Options {
-            clock: time.clock(),
-            ..Options::default()
-        };
-        let sandbox = Sandbox::start(options).await.unwrap();
+        let (sandbox, time) = crate::sandbox::at_noon().await;
         install_crds(sandbox.api()).await.unwrap();
         let world = World::start(&sandbox, WorldOptions::default()).await.unwrap();
         let client = sandbox.client().unwrap();

@@ -12,15 +12,19 @@ use k8s_openapi::api::core::v1::Pod;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// A sandbox where it is noon of the first of March, and a client of it.
-async fn sandbox() -> (Sandbox, kube::Client) {
-    let noon = chrono::DateTime::from_timestamp(1_772_366_400, 0).unwrap();
-    let clock = VirtualClock::starting_at(noon).clock();
+/// A sandbox where it is noon of the first of March, and its time.
+pub(crate) async fn at_noon() -> (Sandbox, VirtualClock) {
+    let time = VirtualClock::starting_at(chrono::DateTime::from_timestamp(1_772_366_400, 0).unwrap());
     let options = Options {
-        clock,
+        clock: time.clock(),
         ..Options::default()
     };
-    let sandbox = Sandbox::start(options).await.unwrap();
+    (Sandbox::start(options).await.unwrap(), time)
+}
+
+/// The same, and a client of it.
+async fn sandbox() -> (Sandbox, kube::Client) {
+    let (sandbox, _) = at_noon().await;
     let client = sandbox.client().unwrap();
     (sandbox, client)
 }

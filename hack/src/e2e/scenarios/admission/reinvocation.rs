@@ -1,9 +1,7 @@
 //! Another webhook comes after ours and injects a native sidecar: called again, we size that too, and nothing twice.
 
-use anyhow::{Context as _, Result, ensure};
-use common::api::k8s::MutatingWebhookConfiguration;
+use anyhow::{Result, ensure};
 use futures::FutureExt as _;
-use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
 
 use super::super::super::{Need, Scenario, World, webhook::Webhook};
@@ -39,20 +37,7 @@ async fn sizes(world: &World) -> Result<()> {
     let injector = Webhook::serve(inject).await?;
     // Webhooks are called in the order of their configurations' names, and ours has an a where this has a b.
     let late = format!("{}-b-injector", world.namespace);
-    let configurations: Api<MutatingWebhookConfiguration> = Api::all(world.client.clone());
-    let registered = serde_json::from_value(json!({
-        "metadata": {"name": late},
-        "webhooks": [{
-            "name": "injector.e2e.outrigger.dev", "admissionReviewVersions": ["v1"], "sideEffects": "None",
-            "clientConfig": {"url": injector.url, "caBundle": injector.ca_bundle},
-            "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}],
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": world.namespace}},
-        }],
-    }))?;
-    configurations
-        .create(&PostParams::default(), &registered)
-        .await
-        .context("registering the injector")?;
+    injector.register_for_pods(world, &late).await?;
     let result = sized(world).await;
     let removed = unregister(world, &configuration(world)).await;
     result.and(removed).and(unregister(world, &late).await)

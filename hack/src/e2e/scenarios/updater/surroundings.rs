@@ -3,10 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use common::api::k8s::{Deployment, LimitRange, MutatingWebhookConfiguration};
 use futures::FutureExt as _;
-use kube::{
-    Api,
-    api::{DeleteParams, PostParams},
-};
+use kube::{Api, api::DeleteParams};
 use serde_json::{Value, json};
 
 use super::{
@@ -114,19 +111,7 @@ async fn injected(world: &World) -> Result<()> {
     let injector = Webhook::serve(inject).await?;
     let late = format!("{}-b-injector", world.namespace);
     let configurations: Api<MutatingWebhookConfiguration> = Api::all(world.client.clone());
-    let registered = serde_json::from_value(json!({
-        "metadata": {"name": late},
-        "webhooks": [{
-            "name": "injector.e2e.outrigger.dev", "admissionReviewVersions": ["v1"], "sideEffects": "None",
-            "clientConfig": {"url": injector.url, "caBundle": injector.ca_bundle},
-            "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}],
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": world.namespace}},
-        }],
-    }))?;
-    configurations
-        .create(&PostParams::default(), &registered)
-        .await
-        .context("registering the injector")?;
+    injector.register_for_pods(world, &late).await?;
     let outcome = late_sidecar(world).await;
     configurations.delete(&late, &DeleteParams::default()).await?;
     outcome
