@@ -118,8 +118,21 @@ impl Process {
     /// # Errors
     /// When it does not start.
     pub async fn start(daemon: Daemon, kubeconfig: &Path, flags: &[&str]) -> Result<Self> {
-        let mut child = Command::new(program()?)
-            .args(["daemon", daemon.name()])
+        let mut command = Command::new(program()?);
+        command.args(["daemon", daemon.name()]);
+        Self::spawn(command, kubeconfig, flags).await
+    }
+
+    /// Starts a daemon that is a program of its own, as it is installed.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn start_program(program: &Path, kubeconfig: &Path, flags: &[&str]) -> Result<Self> {
+        Self::spawn(Command::new(program), kubeconfig, flags).await
+    }
+
+    async fn spawn(mut command: Command, kubeconfig: &Path, flags: &[&str]) -> Result<Self> {
+        let mut child = command
             .args(["--address=127.0.0.1:0", "--log-format=json"])
             .arg(format!("--kubeconfig={}", kubeconfig.display()))
             .args(flags)
@@ -127,7 +140,7 @@ impl Process {
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .with_context(|| format!("cannot start the {}", daemon.name()))?;
+            .with_context(|| format!("cannot start {}", command.as_std().get_program().display()))?;
         let log: Arc<Mutex<Vec<Value>>> = Arc::default();
         let mut lines = BufReader::new(child.stderr.take().context("no log")?).lines();
         let written = log.clone();

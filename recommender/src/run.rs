@@ -1,7 +1,7 @@
 //! The recommender in its shell: connects, waits for its lease, reads what was known before, and goes round its loop
 //! until it is asked to stop.
 
-use std::{ffi::OsString, num::NonZeroUsize, time::Duration};
+use std::{ffi::OsString, num::NonZeroUsize, pin::pin, time::Duration};
 
 use anyhow::Result;
 use chrono::TimeDelta;
@@ -15,6 +15,7 @@ use common::{
     },
     quantity::{Bytes, MilliCpu},
 };
+use futures::AsyncBufReadExt as _;
 
 use crate::{
     Args,
@@ -318,8 +319,8 @@ impl Recommender {
         counts.report(&self.metrics);
     }
 
-    /// Reads the usage of all pods. What cannot be read is an error and not an absence of usage: the model stays as it
-    /// is.
+    /// Reads the usage of all pods. What cannot be read is an error and not an absence of usage: the model keeps what it
+    /// has.
     async fn load_metrics(&self) {
         let outcome = self.read_metrics().await;
         self.metrics.metrics_response(outcome.is_err());
@@ -345,15 +346,27 @@ impl Recommender {
             _ => "/apis/metrics.k8s.io/v1beta1/pods".to_owned(),
         };
         let request = http::Request::get(path).body(Vec::new())?;
-        let asked = self.handles.client.request_text(request);
-        let text = tokio::time::timeout(METRICS_DEADLINE, asked).await??;
-        let (feed, now) = (self.feed.clone(), self.handles.clock.now());
-        tokio::task::spawn_blocking(move || {
-            let mut counts = SampleCounts::default();
-            usage::read(&text, |sample| feed.lock().add_usage(&sample, now, &mut counts))?;
-            Ok(counts)
-        })
-        .await?
+        tokio::time::timeout(METRICS_DEADLINE, self.stream_metrics(request)).await?
+    }
+
+    async fn stream_metrics(&self, request: http::Request<Vec<u8>>) -> Result<SampleCounts> {
+        let mut answer = pin!(self.handles.client.request_stream(request).await?);
+        let mut reader = usage::Reader::default();
+        let mut counts = SampleCounts::default();
+        loop {
+            let chunk = answer.fill_buf().await?;
+            if chunk.is_empty() {
+                break;
+            }
+            let read = chunk.len();
+            let now = self.handles.clock.now();
+            reader.take(chunk, |sample| {
+                self.feed.lock().add_usage(&sample, now, &mut counts);
+            })?;
+            answer.consume_unpin(read);
+        }
+        reader.end()?;
+        Ok(counts)
     }
 
     async fn maintain_checkpoints(&self, collected: &mut Moment) {

@@ -3,6 +3,7 @@
 
 mod address;
 pub mod admin;
+mod allocator;
 mod args;
 pub mod build;
 mod context;

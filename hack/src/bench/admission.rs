@@ -2,7 +2,7 @@
 
 use std::{
     net::SocketAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -14,11 +14,10 @@ use tempfile::TempDir;
 
 use crate::{
     daemon::{Daemon, Process},
+    proc::Of,
     sandbox::{Options, Sandbox, install_crds},
 };
 
-/// How a process's CPU time is counted in `/proc`; the same on every Linux there is.
-const TICKS_PER_SECOND: f64 = 100.0;
 /// What the others are compared with.
 const FEW: usize = 10;
 const VPAS_PER_NAMESPACE: usize = 500;
@@ -30,6 +29,7 @@ const VPAS_PER_NAMESPACE: usize = 500;
 /// number.
 ///
 ///   cargo run --release -p hack -- bench admission --vpas 10000 --rps 500
+///   make release && cargo run --release -p hack -- bench admission --vpas 1000 --program target/release/admission
 #[derive(ClapArgs, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -45,6 +45,9 @@ pub struct Args {
     /// Over how many connections
     #[arg(long, default_value_t = 8)]
     connections: usize,
+    /// Measure this program, as `make release` has built it, and not what of it is in this one
+    #[arg(long, value_name = "PATH")]
+    program: Option<PathBuf>,
 }
 
 impl Args {
@@ -74,15 +77,16 @@ impl Args {
     }
 
     async fn measure(&self, vpas: usize) -> Result<Figures> {
-        let bench = Bench::start(vpas).await?;
+        let bench = Bench::start(vpas, self.program.as_deref()).await?;
         // Connections are made, and what is made once is made.
         bench.load(50, 1, self.connections, vpas).await?;
-        let before = bench.cpu_seconds()?;
+        let process = bench.process()?;
+        let before = process.cpu_seconds()?;
         let started = Instant::now();
         let mut times = bench.load(self.rps, self.seconds, self.connections, vpas).await?;
         let took = started.elapsed().as_secs_f64();
-        let cpu = bench.cpu_seconds()? - before;
-        let resident = bench.resident_mib()?;
+        let cpu = process.cpu_seconds()? - before;
+        let resident = process.peak_mib()?;
         times.sort_unstable();
         let count = times.len();
         let at = |per_mille: usize| -> f64 {
@@ -121,7 +125,7 @@ struct Bench {
 }
 
 impl Bench {
-    async fn start(vpas: usize) -> Result<Self> {
+    async fn start(vpas: usize, program: Option<&Path>) -> Result<Self> {
         let sandbox = Sandbox::start(Options::default()).await?;
         install_crds(sandbox.api()).await?;
         fill(&sandbox, vpas).await?;
@@ -136,20 +140,25 @@ impl Bench {
         let kubeconfig = file("kubeconfig", &sandbox.kubeconfig())?;
         let certificate_file = file("crt", &certificate)?;
         let key_file = file("key", &made.signing_key.serialize_pem())?;
-        let mut daemon = Process::start(
-            Daemon::Admission,
-            &kubeconfig,
-            &[
-                &format!("--client-ca-file={}", certificate_file.display()),
-                &format!("--tls-cert-file={}", certificate_file.display()),
-                &format!("--tls-private-key={}", key_file.display()),
-                // Nobody but this program calls it.
-                "--register-webhook=false",
-                "--port=0",
-                "--v=2",
-            ],
-        )
-        .await?;
+        let [ca, certificate_flag, key] = [
+            ("client-ca-file", &certificate_file),
+            ("tls-cert-file", &certificate_file),
+            ("tls-private-key", &key_file),
+        ]
+        .map(|(flag, file)| format!("--{flag}={}", file.display()));
+        // Nobody but this program calls it.
+        let flags = [
+            &ca,
+            &certificate_flag,
+            &key,
+            "--register-webhook=false",
+            "--port=0",
+            "--v=2",
+        ];
+        let mut daemon = match program {
+            Some(program) => Process::start_program(program, &kubeconfig, &flags).await?,
+            None => Process::start(Daemon::Admission, &kubeconfig, &flags).await?,
+        };
         daemon.ready().await?;
         let serving = daemon
             .logged("serving the webhook")
@@ -203,29 +212,10 @@ impl Bench {
         Ok(times)
     }
 
-    fn proc(&self, file: &str) -> Result<String> {
-        let id = self.daemon.pid().context("the admission component has ended")?;
-        std::fs::read_to_string(format!("/proc/{id}/{file}")).context("this needs Linux's /proc")
-    }
-
-    fn cpu_seconds(&self) -> Result<f64> {
-        let stat = self.proc("stat")?;
-        // Behind the name, which is in brackets, user and system time are the 12th and 13th.
-        let fields = stat.rsplit(')').next().unwrap_or_default();
-        let ticks: Vec<f64> = fields
-            .split_whitespace()
-            .skip(11)
-            .take(2)
-            .filter_map(|field| field.parse().ok())
-            .collect();
-        Ok(ticks.iter().sum::<f64>() / TICKS_PER_SECOND)
-    }
-
-    fn resident_mib(&self) -> Result<f64> {
-        let status = self.proc("status")?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
-        Ok(kib.context("no VmHWM in /proc")? / 1024.0)
+    fn process(&self) -> Result<Of> {
+        Ok(Of::Pid(
+            self.daemon.pid().context("the admission component has ended")?,
+        ))
     }
 }
 

@@ -2,9 +2,10 @@
 //! answers up, so that what is measured is the daemon and not a network.
 
 mod cluster;
+mod process;
 mod server;
 
-use std::{collections::BTreeMap, fs, process::Stdio, time::Duration};
+use std::{collections::BTreeMap, ffi::OsStr, fs, path::PathBuf, process::Stdio, time::Duration};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use chrono::DateTime;
@@ -20,6 +21,7 @@ use self::{
     cluster::{Cluster, Size},
     server::{Server, Writes},
 };
+use crate::proc::Of;
 
 const MIB: f64 = 1024.0 * 1024.0;
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -42,6 +44,7 @@ const BASELINE: Size = Size {
 /// The same is done with a tenth of the pods, and with 10,000 pods and 1,000 VPAs; each in a process of its own.
 ///
 ///   cargo run --release -p hack -- bench recommender --pods 150000 --containers 2 --vpas 20000
+///   make release && cargo run --release -p hack -- bench recommender --program target/release/recommender
 #[derive(ClapArgs, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -57,6 +60,11 @@ pub struct Args {
     /// Measure this size alone, and print the figures as JSON
     #[arg(long)]
     only: bool,
+    /// Measure this program, as `make release` has built it, over loopback and in real time
+    ///
+    /// Its loops are shortened to some seconds; writes are counted as if they took a minute.
+    #[arg(long, value_name = "PATH")]
+    program: Option<PathBuf>,
     /// More flags for the recommender
     #[arg(last = true)]
     flags: Vec<String>,
@@ -78,7 +86,10 @@ impl Args {
             "nothing to measure: there must be a VPA, a container, and a pod for every VPA"
         );
         if self.only {
-            let figures = measure(size, &self.flags).await?;
+            let figures = match &self.program {
+                Some(program) => process::measure(size, program, &self.flags).await?,
+                None => measure(size, &self.flags).await?,
+            };
             println!("{}", serde_json::to_string(&figures)?);
             return Ok(());
         }
@@ -111,6 +122,11 @@ impl Args {
             .arg(format!("--pods={pods}"))
             .arg(format!("--containers={containers}"))
             .arg(format!("--vpas={vpas}"))
+            .args(
+                self.program
+                    .iter()
+                    .flat_map(|program| [OsStr::new("--program"), program.as_os_str()]),
+            )
             .arg("--")
             .args(&self.flags)
             .stderr(Stdio::inherit())
@@ -139,8 +155,8 @@ struct Figures {
     first_seconds: f64,
     /// CPU of a loop after that, writes included.
     loop_seconds: f64,
-    /// Of which this much after the usage was read and the first write came.
-    publish_seconds: f64,
+    /// Of which this much after the usage was read and the first write came; nobody can tell from outside the process.
+    publish_seconds: Option<f64>,
     /// Samples in a loop.
     samples: usize,
     statuses_per_second: f64,
@@ -148,20 +164,46 @@ struct Figures {
 }
 
 impl Figures {
+    /// From the CPU spent until the lists were read, the first loop was over and all loops were, and from what was written
+    /// before and after the loops that count.
+    fn new(
+        size: Size,
+        peak_mib: f64,
+        [loaded, first, all]: [f64; 3],
+        published: Option<f64>,
+        [before, after]: [Writes; 2],
+    ) -> Result<Self> {
+        let per_second = |count: fn(Writes) -> u64| -> Result<f64> {
+            let written = u32::try_from(count(after) - count(before))?;
+            Ok(f64::from(written) / (INTERVAL * LOOPS).as_secs_f64())
+        };
+        Ok(Self {
+            peak_mib,
+            load_seconds: loaded,
+            first_seconds: first - loaded,
+            loop_seconds: (all - first) / f64::from(LOOPS),
+            publish_seconds: published.map(|seconds| seconds / f64::from(LOOPS)),
+            samples: size.all_containers(),
+            statuses_per_second: per_second(|writes| writes.statuses)?,
+            checkpoints_per_second: per_second(|writes| writes.checkpoints)?,
+        })
+    }
+
     const HEAD: &'static str = "    pods containers     VPAs | peak MiB  bytes per | CPU s:  load   first    loop  of which    | writes/s: status checkpoints\n                             |          container |                        publishing  |";
 
     fn print(&self, size: Size) {
         let containers = size.all_containers();
         let bytes = self.peak_mib * MIB / f64::from(u32::try_from(containers).unwrap_or(u32::MAX));
         println!(
-            "{:>8} {containers:>10} {:>8} | {:>8.0} {bytes:>10.0} | {:>12.2} {:>7.2} {:>7.2} {:>9.2}   | {:>16.1} {:>11.1}",
+            "{:>8} {containers:>10} {:>8} | {:>8.0} {bytes:>10.0} | {:>12.2} {:>7.2} {:>7.2} {:>9}   | {:>16.1} {:>11.1}",
             size.pods,
             size.vpas,
             self.peak_mib,
             self.load_seconds,
             self.first_seconds,
             self.loop_seconds,
-            self.publish_seconds,
+            self.publish_seconds
+                .map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.2}")),
             self.statuses_per_second,
             self.checkpoints_per_second,
         );
@@ -189,22 +231,15 @@ async fn measure(size: Size, flags: &[String]) -> Result<Figures> {
     if let Some(request) = bench.server.unknown() {
         bail!("the made-up server has no answer to {request}");
     }
-    let peak_mib = peak_mib()?;
+    let peak_mib = Of::Ourselves.peak_mib()?;
     bench.stop().await?;
-    let per_second = |count: fn(Writes) -> u64| -> Result<f64> {
-        let written = u32::try_from(count(after) - count(before))?;
-        Ok(f64::from(written) / (INTERVAL * LOOPS).as_secs_f64())
-    };
-    Ok(Figures {
+    Figures::new(
+        size,
         peak_mib,
-        load_seconds: loaded,
-        first_seconds: first - loaded,
-        loop_seconds: (all - first) / f64::from(LOOPS),
-        publish_seconds: published / f64::from(LOOPS),
-        samples: size.all_containers(),
-        statuses_per_second: per_second(|writes| writes.statuses)?,
-        checkpoints_per_second: per_second(|writes| writes.checkpoints)?,
-    })
+        [loaded, first, all],
+        Some(published),
+        [before, after],
+    )
 }
 
 /// The recommender and its server, on threads of their own.
@@ -322,11 +357,4 @@ fn cpu_seconds() -> Result<f64> {
     }
     let spent = nanos.get(DAEMON).copied().unwrap_or(0);
     Ok(Duration::from_nanos(spent).as_secs_f64())
-}
-
-fn peak_mib() -> Result<f64> {
-    let status = fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
-    Ok(kib.context("no VmHWM in /proc")? / 1024.0)
 }

@@ -1,9 +1,6 @@
 //! The updater's memory and the time its decisions take, on a cluster of any size that is not there.
 
-use std::{
-    fs,
-    process::{Command, Stdio},
-};
+use std::process::{Command, Stdio};
 
 use ::updater::{
     decide::{Evictions, Outcome, Turn},
@@ -25,8 +22,8 @@ use common::{
 };
 use serde_json::{Value, json};
 
-/// How a process's CPU time is counted in `/proc`; the same on every Linux there is.
-const TICKS_PER_SECOND: f64 = 100.0;
+use crate::proc::Of;
+
 const VPAS_PER_NAMESPACE: usize = 500;
 
 /// Measure the updater: memory, the first load, and loops
@@ -90,7 +87,7 @@ fn measure(pods: usize, vpas: usize) -> Result<()> {
         vpas,
         acts: 0,
     };
-    let before = cpu_seconds()?;
+    let before = Of::Ourselves.cpu_seconds()?;
     for vpa in 0..vpas {
         bench.controllers(vpa, pods / vpas)?;
         bench.vpa(vpa, "100m")?;
@@ -98,7 +95,7 @@ fn measure(pods: usize, vpas: usize) -> Result<()> {
     for pod in 0..pods {
         bench.pod(pod)?;
     }
-    let load = cpu_seconds()? - before;
+    let load = Of::Ourselves.cpu_seconds()? - before;
     let first = bench.timed(0)?;
     // The first turn of all is part of the first load: what follows is every day's.
     let idle = bench.timed(0)?;
@@ -110,7 +107,7 @@ fn measure(pods: usize, vpas: usize) -> Result<()> {
     let all = bench.timed((pods / 10).max(1))?;
     println!(
         "{pods:>8} {vpas:>7} {:>9.0} {:>10.2} {idle:>9.3} {restated:>9.3} {some:>9.3} {all:>9.3}",
-        peak_mib()?,
+        Of::Ourselves.peak_mib()?,
         load + first,
     );
     Ok(())
@@ -129,7 +126,7 @@ impl Bench {
     /// One loop; gives its CPU seconds. At least so many pods must have been acted on.
     fn timed(&mut self, at_least: usize) -> Result<f64> {
         self.now += TimeDelta::minutes(1);
-        let before = cpu_seconds()?;
+        let before = Of::Ourselves.cpu_seconds()?;
         self.acts = 0;
         let no_scale = |_: &ControllerKey| ScaleLookup::NotFound("no");
         ensure!(self.feed.settle(no_scale).is_empty(), "a scale is asked for");
@@ -155,7 +152,7 @@ impl Bench {
             tally.count(turn.fates());
             self.feed.note(&key, tally, turn.quiet_until());
         }
-        let took = cpu_seconds()? - before;
+        let took = Of::Ourselves.cpu_seconds()? - before;
         ensure!(
             self.acts >= at_least && (at_least > 0 || self.acts == 0),
             "{} pods were acted on, not {at_least}",
@@ -294,20 +291,4 @@ fn pod(index: usize, vpa: usize) -> Value {
             "initContainerStatuses": [status("proxy")], "containerStatuses": [status("app"), status("worker")],
         },
     })
-}
-
-fn cpu_seconds() -> Result<f64> {
-    let stat = fs::read_to_string("/proc/self/stat").context("this needs Linux's /proc")?;
-    // Behind the name, which is in brackets, user and system time are the 12th and 13th.
-    let fields = stat.rsplit(')').next().unwrap_or_default();
-    let ticks = fields.split_whitespace().skip(11).take(2);
-    let ticks: f64 = ticks.filter_map(|field| field.parse::<f64>().ok()).sum();
-    Ok(ticks / TICKS_PER_SECOND)
-}
-
-fn peak_mib() -> Result<f64> {
-    let status = fs::read_to_string("/proc/self/status").context("this needs Linux's /proc")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
-    Ok(kib.context("no VmHWM in /proc")? / 1024.0)
 }

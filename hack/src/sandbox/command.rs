@@ -11,6 +11,8 @@ use anyhow::Context;
 use futures::{StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 
+use crate::proc::Of;
+
 use super::{
     Api, Object, Options, Sandbox, Write,
     world::{NodeSpec, World, WorldOptions},
@@ -160,8 +162,8 @@ async fn fill(api: &Api, pods: usize, vpas: usize) -> anyhow::Result<()> {
     }
     let seconds = started.elapsed().as_secs_f64();
     println!(
-        "{pods} pods and {vpas} VPAs created in {seconds:.1} s; resident {} MiB",
-        resident_mib()?
+        "{pods} pods and {vpas} VPAs created in {seconds:.1} s; resident {:.0} MiB",
+        Of::Ourselves.resident_mib()?
     );
     Ok(())
 }
@@ -226,21 +228,11 @@ async fn measure(sandbox: &Sandbox) -> anyhow::Result<()> {
         }
         let (seconds, mib) = (started.elapsed().as_secs_f64(), size / 1024 / 1024);
         println!(
-            "list of {what}: {mib} MiB in {seconds:.2} s; resident {} MiB",
-            resident_mib()?
+            "list of {what}: {mib} MiB in {seconds:.2} s; resident {:.0} MiB",
+            Of::Ourselves.resident_mib()?
         );
     }
     Ok(())
-}
-
-fn resident_mib() -> anyhow::Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").context("this needs Linux's /proc")?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .unwrap_or("0");
-    let kib = line.split_whitespace().next().unwrap_or("0").parse::<u64>()?;
-    Ok(kib / 1024)
 }
 
 fn node(n: usize) -> Value {

@@ -1,16 +1,4 @@
-//! How much memory this process takes, and whether that grows.
-
-use std::fs;
-
-use anyhow::{Context as _, Result};
-
-/// What this process takes now, in MiB.
-pub(super) fn resident_mib() -> Result<f64> {
-    let status = fs::read_to_string("/proc/self/status").context("this needs Linux's /proc")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
-    Ok(kib.context("no VmRSS in /proc")? / 1024.0)
-}
+//! Whether the memory that this process takes grows.
 
 /// The line through points that lies closest to them.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -27,13 +27,16 @@ use self::{
     book::{Book, Quiet, Written},
     daemons::Daemons,
     luck::Luck,
-    memory::{Line, resident_mib},
+    memory::Line,
     town::{MAX_ALLOWED, MIN_ALLOWED, Town},
     trouble::Trouble,
 };
-use crate::sandbox::{
-    self, Api, DeleteOptions, Effect, Fault, Sandbox, Write,
-    world::{NodeSpec, World, WorldOptions},
+use crate::{
+    proc::Of,
+    sandbox::{
+        self, Api, DeleteOptions, Effect, Fault, Sandbox, Write,
+        world::{NodeSpec, World, WorldOptions},
+    },
 };
 
 /// How often it is looked whether all is well.
@@ -255,7 +258,7 @@ impl Soak {
         if passed.num_hours() != now.num_hours() {
             self.expire_events().await?;
             self.book.forget_old();
-            self.memory.push((days(now), resident_mib()?));
+            self.memory.push((days(now), Of::Ourselves.resident_mib()?));
             if now.num_hours() % 6 == 0 {
                 self.tell(now)?;
             }
@@ -406,7 +409,7 @@ impl Soak {
             sums.refusals,
             self.ooms,
             sums.writes,
-            resident_mib()?,
+            Of::Ourselves.resident_mib()?,
             self.started.elapsed().as_secs()
         );
         Ok(())

@@ -2,6 +2,7 @@
 //! every loop. One lock around all of it; nobody holds it while waiting.
 
 pub(crate) mod external;
+mod items;
 pub(crate) mod targets;
 pub(crate) mod usage;
 pub(crate) mod vpas;

@@ -1,14 +1,13 @@
-//! The list of PodMetrics, read pod by pod from the text of the answer: neither the list nor a copy of its names is ever
-//! held (`spec/stack.md` 3.4).
+//! The list of PodMetrics, read pod by pod while the answer comes in: neither the list nor its text nor a copy of its names
+//! is ever held (`spec/stack.md` 3.4).
 
-use std::{borrow::Cow, fmt, marker::PhantomData};
+use std::borrow::Cow;
 
 use chrono::{DateTime, Utc};
 use common::quantity::{Bytes, MilliCpu, Quantity};
-use serde::{
-    Deserialize, Deserializer,
-    de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor},
-};
+use serde::Deserialize;
+
+use super::items::{Items, NoList};
 
 /// The usage of one container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,80 +20,38 @@ pub(crate) struct Sample<'a> {
     pub(crate) memory: Option<Bytes>,
 }
 
-/// Reads a list and tells of every container in it. What a pod's metrics lack or say in a way that nobody understands
-/// costs that sample and no more.
-///
-/// # Errors
-/// When the text is not a list of PodMetrics.
-pub(crate) fn read(text: &str, tell: impl FnMut(Sample<'_>)) -> Result<(), serde_json::Error> {
-    let mut input = serde_json::Deserializer::from_str(text);
-    List(tell).deserialize(&mut input)?;
-    input.end()
+/// Reads a list that comes in chunks, and tells of every container in it. What a pod's metrics lack or say in a way that
+/// nobody understands costs that sample and no more.
+#[derive(Debug, Default)]
+pub(crate) struct Reader(Items);
+
+/// Why the usage of pods cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UsageError {
+    #[error(transparent)]
+    List(#[from] NoList),
+    #[error("cannot read the metrics of a pod: {0}")]
+    Pod(#[from] serde_json::Error),
 }
 
-/// The object around the items.
-struct List<F>(F);
-
-impl<'de, F: FnMut(Sample<'_>)> DeserializeSeed<'de> for List<F> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<(), D::Error> {
-        input.deserialize_map(self)
-    }
-}
-
-impl<'de, F: FnMut(Sample<'_>)> Visitor<'de> for List<F> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of PodMetrics")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
-        let mut listed = false;
-        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
-            if key == "items" {
-                map.next_value_seed(Items(&mut self.0, PhantomData))?;
-                listed = true;
-            } else {
-                map.next_value::<IgnoredAny>()?;
-            }
-        }
-        if listed {
+impl Reader {
+    /// Takes the next chunk.
+    ///
+    /// # Errors
+    /// When this is no list of PodMetrics.
+    pub(crate) fn take(&mut self, chunk: &[u8], mut tell: impl FnMut(Sample<'_>)) -> Result<(), UsageError> {
+        self.0.take(chunk, |item| {
+            serde_json::from_slice::<Pod<'_>>(item)?.tell(&mut tell);
             Ok(())
-        } else {
-            Err(serde::de::Error::missing_field("items"))
-        }
-    }
-}
-
-struct Items<'f, F>(&'f mut F, PhantomData<F>);
-
-impl<'de, F: FnMut(Sample<'_>)> DeserializeSeed<'de> for Items<'_, F> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<(), D::Error> {
-        input.deserialize_any(self)
-    }
-}
-
-impl<'de, F: FnMut(Sample<'_>)> Visitor<'de> for Items<'_, F> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the metrics of pods")
+        })
     }
 
-    /// What Go writes for an empty list.
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        while let Some(pod) = items.next_element::<Pod<'de>>()? {
-            pod.tell(self.0);
-        }
-        Ok(())
+    /// There are no more chunks.
+    ///
+    /// # Errors
+    /// When this was no list, or not all of one.
+    pub(crate) fn end(&self) -> Result<(), UsageError> {
+        Ok(self.0.end()?)
     }
 }
 
@@ -180,7 +137,8 @@ mod tests {
 
     fn told(text: &str) -> Result<Vec<String>, String> {
         let mut told = Vec::new();
-        read(text, |sample| {
+        let mut reader = Reader::default();
+        let taken = reader.take(text.as_bytes(), |sample| {
             told.push(format!(
                 "{}/{}/{} {} {:?} {:?}",
                 sample.namespace,
@@ -190,9 +148,11 @@ mod tests {
                 sample.cpu.map(|cpu| cpu.0),
                 sample.memory.map(|memory| memory.0)
             ));
-        })
-        .map(|()| told)
-        .map_err(|error| error.to_string())
+        });
+        taken
+            .and_then(|()| reader.end())
+            .map(|()| told)
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -220,6 +180,8 @@ mod tests {
             "{}",
             "[]",
             r#"{"items": 1}"#,
+            r#"{"items": [{"containers": 1}]}"#,
+            r#"{"items": [{}]"#,
             r#"{"kind": "Status", "code": 503}"#,
         ] {
             assert!(told(text).is_err(), "{text}");

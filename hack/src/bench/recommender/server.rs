@@ -147,7 +147,7 @@ impl Service<Request<kube::client::Body>> for Server {
 }
 
 impl Server {
-    fn answer(&self, method: &Method, path: &str, query: &str, body: &Bytes) -> Response<Body> {
+    pub(super) fn answer(&self, method: &Method, path: &str, query: &str, body: &Bytes) -> Response<Body> {
         if *method == Method::PATCH {
             return self.patch(path, body);
         }
