@@ -245,6 +245,9 @@ fn evaluate(
         Err(error) => (on(&|_| None)?, Some(error)),
     };
     let mut resources = computed.resources();
+    if input.stage == Stage::Running {
+        whole_bytes(&mut resources);
+    }
     let mut reasons = Vec::new();
     for field in Field::ALL {
         reasons.extend(reason(of, field, computed.outcome(field)));
@@ -256,6 +259,17 @@ fn evaluate(
         on_own_values,
         reasons,
     })
+}
+
+/// A kubelet reports whole bytes, and waits for ever to see the fraction that it was asked for: such a resize never ends, and no
+/// other begins. New pods have the fraction, as Kruise gives it.
+fn whole_bytes(resources: &mut Resources) {
+    let lists = [&mut resources.requests, &mut resources.limits];
+    for list in lists.into_iter().flatten() {
+        if let Some(memory) = list.get_mut(Resource::Memory.name()) {
+            *memory = memory.rounded_up_to_units();
+        }
+    }
 }
 
 /// Everything that may be a target, with what it is to have or, where nothing is planned, what it has. A native sidecar

@@ -463,6 +463,10 @@ fn requests_limits_and_what_is_there_already() {
     };
     let cpu = |limit, request| policy("sum", ".*", [limit, ""], [request, ""]);
     let defaults = json!([{"type": "Container", "default": {"cpu": "30m"}}]);
+    let odd = json!([
+        container("app", ["200m", "201"], ["100m", "101"]),
+        container("side", ["7m", "7"], ["7m", "7"])
+    ]);
     for (what, case, expected, reason) in [
         (
             "a request above the limit comes down to it",
@@ -519,6 +523,25 @@ fn requests_limits_and_what_is_there_already() {
             },
             "-,200Mi;30m,100Mi",
             Some("cpu request lowered from 50m to the limit"),
+        ),
+        (
+            "a new pod has broken bytes, as Kruise gives them",
+            Case {
+                containers: odd.clone(),
+                ..case()
+            },
+            "100m,100500m;50m,50500m",
+            None,
+        ),
+        (
+            "and a running one whole ones",
+            Case {
+                containers: odd,
+                stage: Stage::Running,
+                ..case()
+            },
+            "100m,101;50m,51",
+            None,
         ),
         (
             "nothing is zero",
