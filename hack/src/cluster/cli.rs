@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use common::clock::Clock;
 
 use super::{
-    Cache, Cluster, Image, Level, Options, Programs, Progress, guard, node, preflight,
+    Cache, Cluster, How, Image, Level, Options, Part, Parts, Programs, Progress, guard, node, preflight,
     progress::span,
     selftest,
     state::{self, Folder, State},
@@ -30,6 +30,8 @@ pub enum Command {
     Kubeconfig(NameArgs),
     /// Print the log of a part of a cluster; without a part, which there are.
     Logs(LogsArgs),
+    /// End a program of a cluster and start it again, with its data.
+    Restart(RestartArgs),
     /// Load an image into the nodes of a cluster.
     Image(ImageArgs),
     /// Start a cluster, see that it does what it is for, and stop it.
@@ -97,6 +99,20 @@ pub struct LogsArgs {
     part: Option<String>,
 }
 
+/// What to start again.
+#[derive(Clone, Debug, Args)]
+pub struct RestartArgs {
+    /// The program.
+    #[arg(value_enum)]
+    program: Part,
+    /// The cluster's name.
+    #[arg(default_value = "dev")]
+    name: String,
+    /// End it without a chance to finish what it does.
+    #[arg(long)]
+    kill: bool,
+}
+
 /// Which image.
 #[derive(Clone, Debug, Args)]
 pub struct ImageArgs {
@@ -149,6 +165,12 @@ impl Command {
                 Ok(())
             }
             Self::Logs(LogsArgs { name, part }) => logs(&cache, &name, part.as_deref()),
+            Self::Restart(RestartArgs { program, name, kill }) => {
+                let (folder, _) = find(&cache, &name)?;
+                let how = if kill { How::Killed } else { How::Asked };
+                let ended = Parts::of(&folder).end(program, how).await?;
+                ended.start_again().await
+            }
             Self::Image(arguments) => load(&cache, &arguments),
             Self::Selftest(SelftestArgs {
                 build: BuildArgs { level, jobs },

@@ -17,7 +17,7 @@ use super::{
     programs::Programs,
     progress::{Progress, span, tail},
     site::Site,
-    state::{Process, Stage, State},
+    state::{Folder, Process, Stage, State},
 };
 
 /// How long a part may take to work; generous, because the machine may be busy with other things.
@@ -139,7 +139,6 @@ impl Launch {
         process: &str,
         mut works: impl FnMut() -> F + Send,
     ) -> Result<()> {
-        let begun = Instant::now();
         let id = self
             .state
             .processes
@@ -147,24 +146,7 @@ impl Launch {
             .find(|started| started.name == process)
             .with_context(|| format!("{process} was not started"))?
             .id;
-        loop {
-            if tokio::time::timeout(REQUEST, works()).await.unwrap_or_default() {
-                return Ok(());
-            }
-            let log = self.site.folder.log(process);
-            let end = || tail(&std::fs::read_to_string(&log).unwrap_or_default(), 15);
-            if !id.is_alive() {
-                bail!("{process} ended; the end of its log:\n{}", end());
-            }
-            if begun.elapsed() >= PATIENCE {
-                bail!(
-                    "{process} does not work after {}; the end of its log:\n{}",
-                    span(PATIENCE),
-                    end()
-                );
-            }
-            tokio::time::sleep(POLL).await;
-        }
+        until_works(&self.site.folder, process, id, &mut works).await
     }
 
     fn say(&self, what: &str, begun: Instant) {
@@ -189,6 +171,37 @@ impl Launch {
     }
 }
 
+/// Waits until a process of a cluster works, as long as it lives.
+///
+/// # Errors
+/// When it ends or takes too long, with the end of its log.
+pub(super) async fn until_works<F: Future<Output = bool> + Send>(
+    folder: &Folder,
+    process: &str,
+    id: ProcessId,
+    mut works: impl FnMut() -> F + Send,
+) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        if tokio::time::timeout(REQUEST, works()).await.unwrap_or_default() {
+            return Ok(());
+        }
+        let log = folder.log(process);
+        let end = || tail(&std::fs::read_to_string(&log).unwrap_or_default(), 15);
+        if !id.is_alive() {
+            bail!("{process} ended; the end of its log:\n{}", end());
+        }
+        if begun.elapsed() >= PATIENCE {
+            bail!(
+                "{process} does not work after {}; the end of its log:\n{}",
+                span(PATIENCE),
+                end()
+            );
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
 /// A client for a kubeconfig. It does not retry by itself: who waits for a server wants to see its answers.
 ///
 /// # Errors
@@ -210,7 +223,8 @@ async fn is_ok(http: &reqwest::Client, url: &str) -> bool {
         .is_ok_and(|answer| answer.status().is_success())
 }
 
-async fn is_ready(client: &Client) -> bool {
+/// Whether an API server is ready, which it is not without its store.
+pub(super) async fn is_ready(client: &Client) -> bool {
     let Ok(request) = http::Request::get("/readyz").body(Vec::new()) else {
         return false;
     };

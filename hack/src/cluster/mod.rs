@@ -14,6 +14,7 @@ mod metrics_server;
 mod modules;
 mod network;
 mod node;
+mod part;
 mod pki;
 mod ports;
 mod preflight;
@@ -42,7 +43,14 @@ use kube::Client;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use serde::{Deserialize, Serialize};
 
-pub use self::{cache::Cache, image::Image, node::workload_image, programs::Programs, progress::Progress};
+pub use self::{
+    cache::Cache,
+    image::Image,
+    node::workload_image,
+    part::{Ended, How, Part, Parts},
+    programs::Programs,
+    progress::Progress,
+};
 use self::{
     guard::Guard,
     launch::Launch,
@@ -249,6 +257,12 @@ impl Cluster {
         &self.programs
     }
 
+    /// Its programs, to be ended and started again.
+    #[must_use]
+    pub fn parts(&self) -> Parts {
+        Parts::of(&self.folder)
+    }
+
     /// An administrator's client. It does not retry by itself.
     ///
     /// # Errors
@@ -288,8 +302,9 @@ impl Cluster {
     /// # Errors
     /// When its state cannot be written.
     pub fn detach(mut self) -> Result<()> {
-        self.state.owner = None;
-        self.folder.save(&self.state)?;
+        // A program may have been started again since.
+        let state = self.folder.load()?.unwrap_or_else(|| self.state.clone());
+        self.folder.save(&State { owner: None, ..state })?;
         self.is_stopped = true;
         if let Some(guard) = self.guard.take() {
             guard.release();

@@ -55,7 +55,14 @@ impl ProcessId {
         self.is_alive() && names(&command_line(self.pid), folder)
     }
 
-    fn signal(&self, signal: Signal) {
+    /// The command line that it was started with; empty if it has ended.
+    #[must_use]
+    pub(super) fn command_line(&self) -> Vec<String> {
+        command_line(self.pid)
+    }
+
+    /// Sends it a signal. Who does so has recognised it.
+    pub(super) fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
         if let Some(pid) = pid {
             // It may have ended in this moment, which is what was wanted.
@@ -69,7 +76,12 @@ impl ProcessId {
 /// # Errors
 /// When the program or the log file cannot be opened.
 pub(super) fn spawn(mut command: Command, log: &Path) -> Result<(Child, ProcessId)> {
-    let out = File::create(log).with_context(|| format!("making {}", log.display()))?;
+    // What is started again goes on in the log of its forerunner.
+    let out = File::options()
+        .create(true)
+        .append(true)
+        .open(log)
+        .with_context(|| format!("making {}", log.display()))?;
     let err = out.try_clone()?;
     let child = command
         .stdin(Stdio::null())
