@@ -48,6 +48,9 @@ pub enum Need {
     /// Nodes that have the daemons' images. The scenario has its cluster for itself, since what it installs serves all
     /// namespaces.
     Images,
+    /// A control plane whose programs end and are started again. The scenario has its cluster for itself, so that nobody else
+    /// suffers it.
+    Outages,
 }
 
 impl Need {
@@ -62,6 +65,7 @@ impl Need {
             Self::Faults => "nothing fails there on demand",
             Self::VirtualTime => "its time is the machine's",
             Self::Images => "no images can be loaded there",
+            Self::Outages => "its control plane is not ours to stop",
         }
     }
 }

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::{Need, Scenario, World};
 use crate::{
-    cluster::{self, Cluster, Level, Progress},
+    cluster::{self, Cluster, Level, Parts, Progress},
     daemon::Daemon,
     sandbox::{
         self, Faults, Sandbox,
@@ -78,7 +78,7 @@ impl On {
             Need::NoControllers => behind == Behind::Nothing && self != Self::Kubeconfig,
             Need::LocalWebhooks => self != Self::Kubeconfig,
             Need::Faults | Need::VirtualTime => self == Self::Sandbox,
-            Need::Images => self == Self::Cluster,
+            Need::Images | Need::Outages => self == Self::Cluster,
         }
     }
 
@@ -155,9 +155,11 @@ impl Places {
     }
 }
 
-/// Whether this scenario has its stage for itself: on the sandbox all have, and what is installed is installed once.
+/// Whether this scenario has its stage for itself: on the sandbox all have, what is installed is installed once, and an outage
+/// strikes all.
 fn is_alone(on: On, needs: &[Need]) -> bool {
-    on == On::Sandbox || needs.contains(&Need::Images)
+    let alone = [Need::Images, Need::Outages];
+    on == On::Sandbox || alone.iter().any(|need| needs.contains(need))
 }
 
 /// The stage that a scenario runs on.
@@ -225,6 +227,14 @@ impl Stage {
         match &self.running {
             Running::Sandbox { server, .. } => Some(server.faults()),
             Running::Cluster(_) | Running::Elsewhere => None,
+        }
+    }
+
+    /// Programs that can be ended, on a cluster of our own.
+    pub(super) fn parts(&self) -> Option<Parts> {
+        match &self.running {
+            Running::Cluster(cluster) => Some(cluster.parts()),
+            Running::Sandbox { .. } | Running::Elsewhere => None,
         }
     }
 
@@ -359,6 +369,10 @@ mod tests {
             (
                 &[Need::Node, Need::Images],
                 [Some(Need::Images), None, Some(Need::Images)],
+            ),
+            (
+                &[Need::Node, Need::Outages],
+                [Some(Need::Outages), None, Some(Need::Outages)],
             ),
             (
                 &[Need::NoControllers, Need::VirtualTime],

@@ -19,9 +19,12 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::Stage;
-use crate::sandbox::{
-    Faults,
-    world::load::{ContainerLoad, Loads},
+use crate::{
+    cluster::Parts,
+    sandbox::{
+        Faults,
+        world::load::{ContainerLoad, Loads},
+    },
 };
 
 /// How often a condition is looked at where time is the machine's.
@@ -42,6 +45,7 @@ pub struct World {
     time: Option<VirtualClock>,
     faults: Option<Faults>,
     loads: Option<Loads>,
+    parts: Option<Parts>,
 }
 
 /// What a look at a condition gave.
@@ -99,6 +103,7 @@ impl World {
             time: stage.time.clone(),
             faults: stage.faults().cloned(),
             loads: stage.loads().cloned(),
+            parts: stage.parts(),
         };
         // Bare pods are refused until the controller-manager has made it; where none runs, we do.
         world.default_service_account().await?;
@@ -144,6 +149,15 @@ impl World {
         self.faults
             .as_ref()
             .context("nothing fails on demand here; name Need::Faults")
+    }
+
+    /// The programs of the control plane.
+    ///
+    /// # Errors
+    /// Where they are not ours to stop: scenarios that call this name [`Need::Outages`](super::Need::Outages).
+    pub fn parts(&self) -> Result<&Parts> {
+        let ours = self.parts.as_ref();
+        ours.context("the control plane is not ours to stop; name Need::Outages")
     }
 
     /// Says what one container of a workload (a Deployment, or a pod that stands alone) uses from now on: CPU as `20m`,

@@ -2,7 +2,7 @@
 //! own namespace, so that they run side by side.
 
 mod kinds;
-mod process;
+pub(super) mod process;
 mod reinvocation;
 mod rotation;
 mod table;

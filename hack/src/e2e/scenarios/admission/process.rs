@@ -39,25 +39,7 @@ async fn reloaded(world: &World) -> Result<()> {
     let before = json!({"cpu": "10m", "memory": "16Mi"});
     let spec = json!({"containers": [{"name": "app", "resources": {"requests": before}}]});
 
-    let files = Files::new()?;
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-    let flag = |name: &str, value: &dyn std::fmt::Display| format!("--{name}={value}");
-    let flags = [
-        flag("client-ca-file", &files.ca.display()),
-        flag("tls-cert-file", &files.certificate.display()),
-        flag("tls-private-key", &files.key.display()),
-        flag("port", &port),
-        "--register-by-url".to_owned(),
-        "--webhook-address=https://127.0.0.1".to_owned(),
-        flag("webhook-port", &port),
-        "--reload-cert".to_owned(),
-        flag("webhook-config-name", &configuration(world)),
-        flag("vpa-object-namespace", &world.namespace),
-        flag("status-lease-namespace", &world.namespace),
-    ];
-    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    let mut process = Process::start(Daemon::Admission, &world.kubeconfig, &flags).await?;
-    process.ready().await?;
+    let (process, files) = start(world).await?;
     let is_sized = |pod: &serde_json::Value| first_requests(pod, &sized);
     owner.until(world, "pods are sized", &spec, is_sized).await?;
 
@@ -92,8 +74,32 @@ async fn reloaded(world: &World) -> Result<()> {
     Ok(())
 }
 
+/// Starts it with VPA's flags, registered for the scenario's namespace.
+pub(in super::super) async fn start(world: &World) -> Result<(Process, Files)> {
+    let files = Files::new()?;
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+    let flag = |name: &str, value: &dyn std::fmt::Display| format!("--{name}={value}");
+    let flags = [
+        flag("client-ca-file", &files.ca.display()),
+        flag("tls-cert-file", &files.certificate.display()),
+        flag("tls-private-key", &files.key.display()),
+        flag("port", &port),
+        "--register-by-url".to_owned(),
+        "--webhook-address=https://127.0.0.1".to_owned(),
+        flag("webhook-port", &port),
+        "--reload-cert".to_owned(),
+        flag("webhook-config-name", &configuration(world)),
+        flag("vpa-object-namespace", &world.namespace),
+        flag("status-lease-namespace", &world.namespace),
+    ];
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let mut process = Process::start(Daemon::Admission, &world.kubeconfig, &flags).await?;
+    process.ready().await?;
+    Ok((process, files))
+}
+
 /// The three files of a certificate.
-struct Files {
+pub(in super::super) struct Files {
     _folder: TempDir,
     ca: PathBuf,
     certificate: PathBuf,

@@ -4,6 +4,8 @@
 mod hostile;
 mod kill;
 mod metrics;
+mod outage;
+mod processes;
 mod server;
 mod webhook;
 
@@ -36,6 +38,7 @@ pub(super) fn all() -> Vec<Scenario> {
     [
         own(),
         server::all(),
+        outage::all(),
         metrics::all(),
         webhook::all(),
         kill::all(),

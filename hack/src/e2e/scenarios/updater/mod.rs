@@ -133,7 +133,7 @@ impl Updater {
     }
 }
 
-fn own_flags(world: &World) -> [String; 3] {
+pub(super) fn own_flags(world: &World) -> [String; 3] {
     [
         "--updater-interval=5s".to_owned(),
         format!("--vpa-object-namespace={}", world.namespace),
