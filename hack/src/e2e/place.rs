@@ -354,7 +354,7 @@ mod tests {
 
     #[test]
     fn each_place_says_what_it_lacks() {
-        let table: [(&[Need], [Option<Need>; 3]); 7] = [
+        let table: [(&[Need], [Option<Need>; 3]); 8] = [
             (&[], [None, None, None]),
             (&[Need::Node], [None, None, None]),
             (
