@@ -8,6 +8,8 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::ValueEnum;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
 use rustix::process::Signal;
 
 use super::{
@@ -93,7 +95,7 @@ impl Parts {
 }
 
 impl Ended {
-    /// Starts it as it was started before. Returns when the API server is ready.
+    /// Starts it as it was started before. Returns when the API server is ready and reads from its store.
     ///
     /// # Errors
     /// When it does not start or takes too long.
@@ -114,7 +116,10 @@ impl Ended {
         written(&mut state, part)?.id = id;
         folder.save(&state)?;
         let client = launch::client(&folder.kubeconfig()).await?;
-        launch::until_works(&folder, name, id, || launch::is_ready(&client)).await
+        // What the API server says of its health may be older than the end of its store; what it reads is not.
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        let works = || async { launch::is_ready(&client).await && namespaces.get("default").await.is_ok() };
+        launch::until_works(&folder, name, id, works).await
     }
 }
 
