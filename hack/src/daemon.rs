@@ -19,7 +19,7 @@ use tokio::{
     process::{Child, Command},
 };
 
-use crate::cluster::Image;
+use crate::{cluster::Image, proc::Of};
 
 /// Far more than a daemon takes to start or to stop.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -169,6 +169,22 @@ impl Process {
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.child.id()
+    }
+
+    /// Whether it has not ended.
+    ///
+    /// # Errors
+    /// When that cannot be told.
+    pub fn is_running(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_none())
+    }
+
+    /// What it takes of the machine.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub(crate) fn taken(&self) -> Result<Of> {
+        self.pid().map(Of::Pid).context("the daemon has ended")
     }
 
     /// The first line of its log with these words in the message.

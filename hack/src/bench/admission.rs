@@ -14,7 +14,6 @@ use tempfile::TempDir;
 
 use crate::{
     daemon::{Daemon, Process},
-    proc::Of,
     sandbox::{Options, Sandbox, install_crds},
 };
 
@@ -80,7 +79,7 @@ impl Args {
         let bench = Bench::start(vpas, self.program.as_deref()).await?;
         // Connections are made, and what is made once is made.
         bench.load(50, 1, self.connections, vpas).await?;
-        let process = bench.process()?;
+        let process = bench.daemon.taken()?;
         let before = process.cpu_seconds()?;
         let started = Instant::now();
         let mut times = bench.load(self.rps, self.seconds, self.connections, vpas).await?;
@@ -210,12 +209,6 @@ impl Bench {
             times.extend(sender??);
         }
         Ok(times)
-    }
-
-    fn process(&self) -> Result<Of> {
-        Ok(Of::Pid(
-            self.daemon.pid().context("the admission component has ended")?,
-        ))
     }
 }
 

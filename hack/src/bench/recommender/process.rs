@@ -2,13 +2,13 @@
 
 use std::{path::Path, time::Duration};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use axum::{Router, body::to_bytes, extract::Request};
 use common::clock::Clock;
 use tokio::{net::TcpListener, runtime::Handle};
 
 use super::{Figures, LOOPS, cluster::Cluster, cluster::Size, server::Server};
-use crate::{daemon::Process, proc::Of};
+use crate::daemon::Process;
 
 /// A loop of this many pods is over within a second.
 const PODS_PER_SECOND: usize = 5_000;
@@ -34,7 +34,7 @@ pub(super) async fn measure(size: Size, program: &Path, flags: &[String]) -> Res
     let flags: Vec<&str> = timing.iter().chain(flags).map(String::as_str).collect();
     let mut daemon = Process::start_program(program, &kubeconfig, &flags).await?;
     daemon.ready().await?;
-    let process = Of::Pid(daemon.pid().context("the recommender has ended")?);
+    let process = daemon.taken()?;
     let loaded = process.cpu_seconds()?;
     until_turn(&server, 2).await?;
     let (first, before) = (process.cpu_seconds()?, server.writes());

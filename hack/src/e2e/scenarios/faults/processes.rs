@@ -78,7 +78,7 @@ impl Daemons {
     pub(super) fn resident(&self) -> Result<Vec<f64>> {
         self.all
             .iter()
-            .map(|(_, process)| process.resident_mib())
+            .map(|(_, process)| process.taken()?.resident_mib())
             .collect()
     }
 
