@@ -17,6 +17,8 @@ CHART := deploy/helm/outrigger
 BASE := deploy/kustomize/base/outrigger.yaml
 VECTORS := hack/testdata/vectors
 HACK := cargo run -q -p hack --
+# Many tests wait for processes and sockets: eight at once use two cores better than two do.
+TEST_THREADS := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$(( n > 8 ? n : 8 )))
 
 ##@ Start here
 
@@ -30,7 +32,7 @@ demo: ## Watch a small shop being looked after (ON=sandbox|cluster)
 
 .PHONY: test
 test: ## Run all tests and the vectors of the real systems
-	cargo test --workspace
+	cargo test --workspace -- --test-threads=$(TEST_THREADS)
 	$(HACK) vectors $(VECTORS)
 
 .PHONY: vectors

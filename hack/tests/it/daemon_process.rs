@@ -255,8 +255,8 @@ async fn a_daemon_gets_ready_tells_of_itself_and_stops() {
 
 const ELECTION: [&str; 4] = [
     "--leader-elect",
-    "--leader-elect-lease-duration=3s",
-    "--leader-elect-renew-deadline=2s",
+    "--leader-elect-lease-duration=6s",
+    "--leader-elect-renew-deadline=5s",
     "--leader-elect-retry-period=200ms",
 ];
 

@@ -233,6 +233,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
         #[test]
         fn every_item_is_found_once(list in prop::collection::vec(object(), 0..6), around in object(), chunk in 1_usize..40) {
             let text = json!({"apiVersion": around, "items": list, "metadata": around}).to_string();

@@ -50,8 +50,8 @@ async fn killed(world: &World) -> Result<()> {
     let mut flags: Vec<&str> = own.iter().map(String::as_str).collect();
     flags.extend([
         "--leader-elect",
-        "--leader-elect-lease-duration=3s",
-        "--leader-elect-renew-deadline=2s",
+        "--leader-elect-lease-duration=10s",
+        "--leader-elect-renew-deadline=8s",
         "--leader-elect-retry-period=500ms",
         "--eviction-tolerance=1",
         // One pod a second, so that there is a middle.
