@@ -26,14 +26,17 @@ pub(super) async fn measure(size: Size, program: &Path, flags: &[String]) -> Res
     let interval = Duration::from_secs(seconds).max(SHORTEST_INTERVAL);
     let timing = [
         "--feature-gates=NativeSidecar=true".to_owned(),
-        // No more of them than the loop has, and each checkpoint once in the loops that are measured.
         "--kube-api-qps=-1".to_owned(),
         format!("--recommender-interval={}s", interval.as_secs()),
+        // Each is written once in the loops that are measured.
         format!("--checkpoint-max-age={}s", (interval * LOOPS).as_secs()),
     ];
     let flags: Vec<&str> = timing.iter().chain(flags).map(String::as_str).collect();
     let mut daemon = Process::start_program(program, &kubeconfig, &flags).await?;
-    daemon.ready().await?;
+    // To list a large cluster takes longer than a daemon has to start.
+    while let Err(error) = daemon.ready().await {
+        ensure!(daemon.is_running()?, error);
+    }
     let process = daemon.taken()?;
     let loaded = process.cpu_seconds()?;
     until_turn(&server, 2).await?;
