@@ -36,9 +36,12 @@ impl Daemons {
             interval,
             ..recommender::Config::from_flags(["--feature-gates=NativeSidecar=true"])?
         };
+        // Within bounds a pod is left alone for half a day, which is as long as a demo in virtual time.
+        let patience = if stage.time.is_some() { "12h" } else { "30s" };
+        let patience = format!("--in-recommendation-bounds-eviction-lifetime-threshold={patience}");
         let updater = updater::Config {
             interval,
-            ..updater::Config::from_flags(["--feature-gates=NativeSidecar=true"])?
+            ..updater::Config::from_flags(["--feature-gates=NativeSidecar=true", &patience])?
         };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let mut admission = admission::Config::local(settings.gates, listener)?;
