@@ -60,7 +60,7 @@ fn read<T: DeserializeOwned>(path: impl AsRef<Path>) -> Result<T, CliError> {
     let path = path.as_ref();
     let text = std::fs::read_to_string(path).map_err(|error| CliError::Read(path.to_owned(), error))?;
     let wrong = |error: String| CliError::Object(path.to_owned(), error);
-    // By way of JSON: types with all of a pod in them, read from YAML, would make this program a quarter larger.
+    // By way of JSON: types with all of a pod in them, read from YAML, would make this program a tenth larger.
     let object: Value = serde_saphyr::from_str(&text).map_err(|error| wrong(error.to_string()))?;
     serde_json::from_value(object).map_err(|error| wrong(error.to_string()))
 }

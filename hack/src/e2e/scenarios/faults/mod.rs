@@ -18,6 +18,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use chrono::TimeDelta;
 use common::{
+    api::vpa::VerticalPodAutoscaler,
     daemon::{Context, Readiness, Shutdown},
     kube::watch::{Change, Relist, Watch, WatchMetrics},
 };
@@ -31,7 +32,11 @@ use kube::{
 use serde_json::json;
 
 use super::super::{Look, Need, Running, Scenario, World};
-use super::{crds, time, workload};
+use super::{
+    crds, time,
+    updater::{change_vpa, vpa},
+    workload,
+};
 use crate::sandbox::{Effect, Fault};
 
 pub(super) fn all() -> Vec<Scenario> {
@@ -78,6 +83,28 @@ fn own() -> Vec<Scenario> {
             run: |world| recommender(world).boxed_local(),
         },
     ]
+}
+
+/// A VPA whose recommendations are the scenario's own, for the updater to carry out, and one that the recommender writes.
+async fn two_vpas(world: &World) -> Result<()> {
+    vpa(
+        world,
+        "Deployment",
+        "web",
+        json!({"updateMode": "InPlaceOrRecreate"}),
+    )
+    .await?;
+    change_vpa(world, "web", json!({"spec": {"recommenders": [{"name": "e2e"}]}})).await?;
+    world
+        .create_object::<VerticalPodAutoscaler>(json!({
+            "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", "metadata": {"name": "counted"},
+            "spec": {
+                "targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+                "updatePolicy": {"updateMode": "Off"},
+            },
+        }))
+        .await?;
+    Ok(())
 }
 
 const fn error(code: u16, retry_after_seconds: Option<u32>) -> Effect {

@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use common::api::{
-    k8s::{Deployment, Lease},
-    vpa::VerticalPodAutoscaler,
-};
+use common::api::k8s::{Deployment, Lease};
 use futures::FutureExt as _;
 use http::Method;
 use kube::api::{Patch, PatchParams};
@@ -17,9 +14,9 @@ use super::super::super::{Look, Need, Scenario, World};
 use super::super::{
     install_crds,
     recommender::checkpoint,
-    updater::{PATIENCE, change_vpa, events, pods, ready, recommend, restarts, template, uids, vpa},
+    updater::{PATIENCE, deployment, events, pods, ready, recommend, restarts, template, uids},
 };
-use super::processes::Daemons;
+use super::{processes::Daemons, two_vpas};
 use crate::cluster::{How, Part};
 
 const PODS: usize = 4;
@@ -57,28 +54,8 @@ pub(super) fn all() -> Vec<Scenario> {
 
 async fn survive(world: &World, outages: &[Outage]) -> Result<()> {
     install_crds(world).await?;
-    let web = json!({
-        "metadata": {"name": "web"},
-        "spec": {
-            "replicas": PODS, "selector": {"matchLabels": {"app": "web"}}, "template": template(world, "web", true),
-        },
-    });
-    world.create_object::<Deployment>(web).await?;
-    vpa(
-        world,
-        "Deployment",
-        "web",
-        json!({"updateMode": "InPlaceOrRecreate"}),
-    )
-    .await?;
-    // What the updater carries out is the scenario's own; the recommender writes beside it.
-    change_vpa(world, "web", json!({"spec": {"recommenders": [{"name": "e2e"}]}})).await?;
-    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
-    let counted = json!({
-        "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", "metadata": {"name": "counted"},
-        "spec": {"targetRef": target, "updatePolicy": {"updateMode": "Off"}},
-    });
-    world.create_object::<VerticalPodAutoscaler>(counted).await?;
+    deployment(world, "web", PODS).await?;
+    two_vpas(world).await?;
     let before = ready(world, "web", PODS).await?;
 
     let mut daemons = Daemons::start(world).await?;

@@ -19,12 +19,12 @@ use super::super::{
     install_crds,
     recommender::{GATE_ON, Recommender, checkpoint, recommended, watch_over},
     updater::{
-        PATIENCE, Updater, admission::Admission, change_vpa, fresh_lease, pods, ready, recommend, restarts,
-        template, uids, until_requests, vpa,
+        PATIENCE, Updater, admission::Admission, fresh_lease, pods, ready, recommend, restarts, template,
+        uids, until_requests, vpa,
     },
     workload,
 };
-use super::error;
+use super::{error, two_vpas};
 use crate::sandbox::{Effect, Fault, Faults};
 
 pub(super) fn all() -> Vec<Scenario> {
@@ -56,24 +56,7 @@ async fn survive(world: &World) -> Result<()> {
     install_crds(world).await?;
     fresh_lease(world).await?;
     workload::deploy(world, 3).await?;
-    vpa(
-        world,
-        "Deployment",
-        "web",
-        json!({"updateMode": "InPlaceOrRecreate"}),
-    )
-    .await?;
-    // What the updater carries out is the scenario's own; the recommender writes beside it.
-    change_vpa(world, "web", json!({"spec": {"recommenders": [{"name": "e2e"}]}})).await?;
-    world
-        .create_object::<VerticalPodAutoscaler>(json!({
-            "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", "metadata": {"name": "counted"},
-            "spec": {
-                "targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-                "updatePolicy": {"updateMode": "Off"},
-            },
-        }))
-        .await?;
+    two_vpas(world).await?;
     let before = ready(world, "web", 3).await?;
     let admission = Admission::start(world, true).await?;
     let recommender = Recommender::start(world, &[GATE_ON]).await?;

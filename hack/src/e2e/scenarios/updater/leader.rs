@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
-use common::api::k8s::{Deployment, Lease};
+use common::api::k8s::Lease;
 use futures::FutureExt as _;
 use serde_json::{Value, json};
 
 use super::{
     super::super::{Look, Need, Scenario, World},
     super::install_crds,
-    PATIENCE, events, own_flags, pods, ready, recommend, template, uids, vpa,
+    PATIENCE, deployment, events, own_flags, pods, ready, recommend, uids, vpa,
 };
 use crate::daemon::{Daemon, Process};
 
@@ -27,15 +27,7 @@ pub(super) fn all() -> Vec<Scenario> {
 
 async fn killed(world: &World) -> Result<()> {
     install_crds(world).await?;
-    world
-        .create_object::<Deployment>(json!({
-            "metadata": {"name": "web"},
-            "spec": {
-                "replicas": PODS, "selector": {"matchLabels": {"app": "web"}},
-                "template": template(world, "web", true),
-            },
-        }))
-        .await?;
+    deployment(world, "web", PODS).await?;
     vpa(
         world,
         "Deployment",

@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use common::{
-    api::k8s::{Event, Lease, Pod},
+    api::k8s::{Deployment, Event, Lease, Pod},
     daemon::{Context, DaemonError, Shutdown},
 };
 use http::Method;
@@ -175,6 +175,20 @@ fn vpas(world: &World) -> String {
         "/apis/autoscaling.k8s.io/v1/namespaces/{}/verticalpodautoscalers",
         world.namespace
     )
+}
+
+/// A Deployment of [`template`] with a sidecar.
+pub(super) async fn deployment(world: &World, name: &str, replicas: usize) -> Result<()> {
+    world
+        .create_object::<Deployment>(json!({
+            "metadata": {"name": name},
+            "spec": {
+                "replicas": replicas, "selector": {"matchLabels": {"app": name}},
+                "template": template(world, name, true),
+            },
+        }))
+        .await?;
+    Ok(())
 }
 
 /// A VPA of that name for the controller of that name.

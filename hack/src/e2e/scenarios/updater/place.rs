@@ -1,14 +1,13 @@
 //! Resizes in place: up, down, again, sidecars, and what a node has no room for.
 
 use anyhow::{Result, ensure};
-use common::api::k8s::Deployment;
 use futures::FutureExt as _;
 use serde_json::json;
 
 use super::{
     super::super::{Need, Scenario, World},
     super::install_crds,
-    Updater, change_vpa, events, fresh_lease, pods, ready, recommend, restarts, template, uids,
+    Updater, change_vpa, deployment, events, fresh_lease, pods, ready, recommend, restarts, uids,
     until_requests, vpa,
 };
 
@@ -28,19 +27,6 @@ pub(super) fn all() -> Vec<Scenario> {
             run: |world| too_small(world).boxed_local(),
         },
     ]
-}
-
-async fn deployment(world: &World, name: &str, replicas: usize) -> Result<()> {
-    world
-        .create_object::<Deployment>(json!({
-            "metadata": {"name": name},
-            "spec": {
-                "replicas": replicas, "selector": {"matchLabels": {"app": name}},
-                "template": template(world, name, true),
-            },
-        }))
-        .await?;
-    Ok(())
 }
 
 async fn resizes(world: &World) -> Result<()> {
