@@ -5,10 +5,12 @@ mod build;
 
 use anyhow::{Context, bail};
 use common::api::k8s::CustomResourceDefinition;
+use serde_json::Value;
 use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
+    sync::OnceLock,
 };
 
 pub use build::all;
@@ -57,6 +59,22 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     println!("{} definitions, {} files changed", files.len(), stale.len());
     Ok(())
+}
+
+/// The same as [`all`], as JSON. Made once: tests start a great many servers, and schemas are large.
+///
+/// # Errors
+/// When the API types do not yield a valid definition.
+pub fn values() -> anyhow::Result<&'static [Value]> {
+    static MADE: OnceLock<Vec<Value>> = OnceLock::new();
+    if let Some(made) = MADE.get() {
+        return Ok(made);
+    }
+    let values = all()?
+        .iter()
+        .map(serde_json::to_value)
+        .collect::<Result<_, _>>()?;
+    Ok(MADE.get_or_init(|| values))
 }
 
 /// The files and their contents, by name.

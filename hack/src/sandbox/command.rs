@@ -119,9 +119,9 @@ fn live(nodes: u16) -> WorldOptions {
 /// When the sandbox refuses one.
 pub async fn install_crds(api: &Api) -> anyhow::Result<()> {
     let kind = api.kind("customresourcedefinitions.apiextensions.k8s.io")?;
-    for definition in crate::crds::all()? {
-        let value = serde_json::to_value(definition)?;
-        api.create(&kind, "", value, &Write::default()).await?;
+    for definition in crate::crds::values()? {
+        api.create(&kind, "", definition.clone(), &Write::default())
+            .await?;
     }
     Ok(())
 }
