@@ -32,13 +32,15 @@ demo: ## Watch a small shop being looked after (ON=sandbox|cluster)
 
 .PHONY: test
 test: ## Run all tests and the vectors of the real systems
-	cargo test --workspace -- --test-threads=$(TEST_THREADS)
+	cargo test --workspace --lib --tests -- --test-threads=$(TEST_THREADS)
 	$(HACK) vectors $(VECTORS)
 
 .PHONY: vectors
-vectors: ## Run the vectors our way (each difference a named quirk) and with native sidecars added
-	$(HACK) vectors $(VECTORS) --quirks=none
-	$(HACK) vectors $(VECTORS) --add-native-sidecars
+vectors: ## Run the vectors our way (each difference a named quirk) and with native sidecars added; long ones too
+	$(HACK) vectors $(VECTORS)/long
+	for folder in $(VECTORS) $(VECTORS)/long; do \
+	  $(HACK) vectors $$folder --quirks=none; \
+	  $(HACK) vectors $$folder --add-native-sidecars; done
 
 .PHONY: soak
 soak: ## Let a week of 2,000 pods pass on the sandbox, with everything that can go wrong
@@ -136,6 +138,7 @@ docs: ## Generate docs/flags.md and docs/metrics.md from the code
 .PHONY: docs-check
 docs-check:
 	$(HACK) docs --check
+	cargo test --workspace --doc
 
 .PHONY: alerts
 alerts: ## Test the alerting rules (needs promtool)

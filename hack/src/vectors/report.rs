@@ -12,28 +12,28 @@ use super::{compare::Difference, family::Family};
 
 /// How many cases went which way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub(super) struct Tally {
     /// Answered as expected, or differently because of a quirk that is off, or refused because it means nothing.
-    pub passed: usize,
+    pub(super) passed: usize,
     /// The rest of those that were run, and files that could not be.
-    pub failed: usize,
+    pub(super) failed: usize,
     /// Of families that are not built yet.
-    pub skipped: usize,
+    pub(super) skipped: usize,
 }
 
 /// What a run found.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub(super) struct Outcome {
     /// By family.
-    pub families: BTreeMap<&'static str, Tally>,
+    pub(super) families: BTreeMap<&'static str, Tally>,
     /// Cases that differ because a quirk is off; a case that takes several counts for each.
-    pub quirks: BTreeMap<Quirk, usize>,
+    pub(super) quirks: BTreeMap<Quirk, usize>,
     /// What was held to another standard than the expectation, and how often.
-    pub notes: BTreeMap<&'static str, usize>,
+    pub(super) notes: BTreeMap<&'static str, usize>,
     /// Cases that we refuse although the original computes something, and why.
-    pub stricter: BTreeMap<String, String>,
+    pub(super) stricter: BTreeMap<String, String>,
     /// Files that could not be read as vectors.
-    pub bad_files: usize,
+    pub(super) bad_files: usize,
 }
 
 /// Why a case failed.
@@ -66,7 +66,7 @@ impl Outcome {
 
     /// All families and files together.
     #[must_use]
-    pub fn total(&self) -> Tally {
+    pub(super) fn total(&self) -> Tally {
         let files = Tally {
             failed: self.bad_files,
             ..Tally::default()

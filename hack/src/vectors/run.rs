@@ -79,15 +79,13 @@ pub(super) fn run(args: &Args, files: &[PathBuf], out: &mut dyn Write) -> anyhow
 
 fn run_path(args: &Args, passes: &[Pass], path: &Path, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
-    match read(path) {
-        Ok((family, file))
-            if args.family.is_empty() || args.family.iter().any(|name| name == family.name) =>
-        {
+    match read(path, &args.family) {
+        Ok(Some((family, file))) => {
             for pass in passes {
                 run_file(args, *pass, family, &file, &mut outcome, out)?;
             }
         }
-        Ok(_) => {}
+        Ok(None) => {}
         Err(error) => {
             outcome.bad_files += 1;
             writeln!(out, "FAILED {}: {error:#}", path.display())?;
@@ -96,9 +94,13 @@ fn run_path(args: &Args, passes: &[Pass], path: &Path, out: &mut dyn Write) -> a
     Ok(outcome)
 }
 
-fn read(path: &Path) -> anyhow::Result<(&'static Family, VectorFile)> {
-    let file = file::read(path)?;
-    Ok((family::find(&file.family)?, file))
+/// A file of one of these families, or of any if none is named.
+fn read(path: &Path, families: &[String]) -> anyhow::Result<Option<(&'static Family, VectorFile)>> {
+    let wanted = |name: &str| families.is_empty() || families.iter().any(|family| family == name);
+    let Some(file) = file::read(path, wanted)? else {
+        return Ok(None);
+    };
+    Ok(Some((family::find(&file.family)?, file)))
 }
 
 fn run_file(
