@@ -102,6 +102,8 @@ fn to_f64(n: i64) -> f64 {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn the_budget_is_kept(mut workload in any_workload()) {
         let allowed = workload.allowed();

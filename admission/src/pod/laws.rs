@@ -245,6 +245,8 @@ fn round_trip(pod: &mut Value) {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn patches_apply_to_the_pod_they_were_made_for(situation in Situation::any(), never: bool) {
         let mut situation = situation;

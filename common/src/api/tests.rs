@@ -269,6 +269,8 @@ fn a_sidecar_shows_its_core_container() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn any_text_in_any_place_comes_back(kind in 0_usize..4, place in any::<prop::sample::Index>(), text in ".{1,12}") {
         let (mut object, through) = kinds()[kind].clone();

@@ -174,6 +174,8 @@ fn units(resource: Resource, quantity: &Quantity) -> i128 {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn before_the_boost_policies_hold(world in World::any()) {
         for container in plan(&world.input(&world.gates)).containers {

@@ -444,10 +444,10 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(16))]
+        #![proptest_config(ProptestConfig::with_cases(8))]
         #[test]
         fn no_body_brings_the_server_down(body in nonsense(), patch in nonsense()) {
-            let runtime = tokio::runtime::Runtime::new().unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let sandbox = Sandbox::start(Options::default()).await.unwrap();
                 let api = sandbox.api();

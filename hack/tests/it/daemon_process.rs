@@ -204,12 +204,12 @@ async fn a_daemon_gets_ready_tells_of_itself_and_stops() {
     for (name, flags) in [
         (
             "recommender",
-            &["--recommender-interval=100ms", "--v=4", "--stderrthreshold=info"][..],
+            &["--recommender-interval=1s", "--v=4", "--stderrthreshold=info"][..],
         ),
         (
             "updater",
             &[
-                "-updater-interval=100ms",
+                "-updater-interval=1s",
                 "-v=4",
                 "--feature_gates=NativeSidecar=true",
             ],

@@ -100,7 +100,7 @@ async fn minutes_pass_and_the_lease_is_kept_and_handed_over() {
     let first = bench.recommender().await;
     first.leads().await;
     let second = bench.recommender().await;
-    bench.pass(600).await;
+    bench.pass(300).await;
     first.says("/health-check", "OK").await;
     first.leads().await;
     second.says("/metrics", "vpa-recommender-lease\"} 0").await;
@@ -138,7 +138,7 @@ async fn all_three_run_in_one_process() {
     let updater = tokio::spawn(updater::run(updater, context()));
     let admission = tokio::spawn(admission::run(admission, context()));
     let recommender = bench.recommender().await;
-    bench.pass(600).await;
+    bench.pass(300).await;
     recommender.says("/health-check", "OK").await;
     shutdown.request();
     updater.await.unwrap().unwrap();

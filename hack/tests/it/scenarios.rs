@@ -2,11 +2,10 @@
 
 use hack::e2e::{On, Places, Scenario, all, run_all};
 
-const ONE_OF_EACH: [&str; 4] = [
+const ONE_OF_EACH: [&str; 3] = [
     "recommends-for-sidecars",
     "updater-resizes-in-place",
     "admission-sizes-new-pods",
-    "sidecarset-injects",
 ];
 
 #[tokio::test(flavor = "multi_thread")]

@@ -44,7 +44,7 @@ impl LabelSet {
 /// All label sets of a namespace.
 #[derive(Debug, Default)]
 pub(crate) struct LabelSets {
-    sets: HashMap<SetId, LabelSet>,
+    sets: BTreeMap<SetId, LabelSet>,
     ids: HashMap<Box<[Name]>, SetId>,
     /// Which sets have a label.
     with_label: HashMap<Name, BTreeSet<SetId>>,
@@ -201,7 +201,6 @@ impl LabelSets {
 
     /// Gives back room that sets of the past took.
     pub(crate) fn shrink(&mut self) {
-        self.sets.shrink_to_fit();
         self.ids.shrink_to_fit();
         self.with_label.shrink_to_fit();
         self.selectors_by_label.shrink_to_fit();

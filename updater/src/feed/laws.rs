@@ -242,6 +242,8 @@ impl World {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn who_is_left_out_would_have_had_the_same_turn(steps in vec(step(), 1..60)) {
         let mut lazy = World::new(false);

@@ -370,7 +370,7 @@ fn disturbance() -> impl Strategy<Value = Happening> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
     fn never_two_leaders_whatever_the_network_does_and_one_in_the_end(

@@ -373,15 +373,15 @@ mod tests {
     #[test]
     fn what_is_made_up_is_json_and_belongs_together() {
         let cluster = Cluster::new(Size {
-            pods: 300,
+            pods: 60,
             containers: 2,
-            vpas: 40,
+            vpas: 8,
         });
-        let counted: usize = (0..40).map(|workload| cluster.pods_of(workload).len()).sum();
-        assert_eq!(counted, 300);
+        let counted: usize = (0..8).map(|workload| cluster.pods_of(workload).len()).sum();
+        assert_eq!(counted, 60);
         let now = DateTime::from_timestamp(1_772_366_400, 0).unwrap();
         let mut sizes = Vec::new();
-        for pod in 0..300 {
+        for pod in 0..60 {
             let workload = cluster.workload_of(pod);
             assert!(cluster.pods_of(workload).contains(&pod), "{pod} {workload}");
             let read = |write: &dyn Fn(&mut String)| -> Value {

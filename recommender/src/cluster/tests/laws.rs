@@ -33,6 +33,8 @@ fn any_quirks() -> impl Strategy<Value = Quirks> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn nothing_breaks_or_poisons_the_model(
         quirks in any_quirks(),
