@@ -30,7 +30,7 @@ fn can_be_named(quantity: &Quantity) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(500))]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn any_text_is_answered(text in ".*") {
