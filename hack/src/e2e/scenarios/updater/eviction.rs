@@ -7,7 +7,7 @@ use http::Method;
 use k8s_openapi::api::{
     batch::v1::CronJob, core::v1::ReplicationController, policy::v1::PodDisruptionBudget,
 };
-use kube::api::DeleteParams;
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::{
@@ -42,7 +42,8 @@ pub(super) fn all() -> Vec<Scenario> {
         },
         Scenario {
             name: "updater-minds-disruption-budgets",
-            about: "a PodDisruptionBudget refuses evictions for as long as it likes, and the reason is told",
+            about: "a PodDisruptionBudget refuses evictions for as long as it likes, and the reason is told; when it allows some, \
+                    all ten pods have their turn",
             needs: &[Need::Node, Need::LocalWebhooks],
             run: |world| budget(world).boxed_local(),
         },
@@ -339,7 +340,7 @@ async fn budget(world: &World) -> Result<()> {
 
 async fn refused(world: &World) -> Result<()> {
     world
-        .create_object::<Deployment>(workload(world, "web", 4))
+        .create_object::<Deployment>(workload(world, "web", 10))
         .await?;
     world
         .create_object::<PodDisruptionBudget>(json!({
@@ -348,13 +349,13 @@ async fn refused(world: &World) -> Result<()> {
         }))
         .await?;
     vpa(world, "Deployment", "web", json!({"updateMode": "Recreate"})).await?;
-    let before = admitted(world, "web", 4).await?;
+    let before = admitted(world, "web", 10).await?;
     recommend(world, "web", &[("app", "30m", "24Mi")]).await?;
     let budgets = world.api::<PodDisruptionBudget>();
     world
         .until("the budget has seen the pods", PATIENCE, async || {
             let status = budgets.get("web").await?.status.context("no status")?;
-            Ok(if status.current_healthy == Some(4) {
+            Ok(if status.current_healthy == Some(10) {
                 Look::Done(())
             } else {
                 Look::NotYet(format!("{status:?}"))
@@ -372,7 +373,8 @@ async fn refused(world: &World) -> Result<()> {
         !events(world, "DisruptionBudget").await?.is_empty(),
         "nobody was told"
     );
-    budgets.delete("web", &DeleteParams::default()).await?;
+    let wider = Patch::Merge(json!({"spec": {"maxUnavailable": 7}}));
+    budgets.patch("web", &PatchParams::default(), &wider).await?;
     all_replaced(world, "web", &uids(&before)).await?;
     updater.stop().await
 }
