@@ -54,7 +54,7 @@ impl Args {
         let chosen = choose(&scenarios)?;
         if list {
             for scenario in chosen {
-                println!("{:<34} {}", scenario.name, scenario.about);
+                println!("{:<NAME$} {}", scenario.name, scenario.about);
             }
             return Ok(());
         }
@@ -123,6 +123,9 @@ async fn run_one(places: &Places, scenario: &Scenario) -> Outcome {
     }
 }
 
+/// The column of names.
+const NAME: usize = 34;
+
 /// How a scenario ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -151,7 +154,7 @@ impl fmt::Display for Done {
         };
         write!(
             f,
-            "{word:<8}{:<34}{:<11}{:>6.1} s{why}",
+            "{word:<8}{:<NAME$} {:<11}{:>6.1} s{why}",
             self.name,
             self.on.to_string(),
             self.took.as_secs_f64()
