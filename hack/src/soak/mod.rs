@@ -60,13 +60,13 @@ const FLAT: f64 = 0.05;
 /// in which nothing may be written. Memory of the whole process, the sandbox included, must be flat over the last
 /// five sevenths of the time.
 ///
-///   cargo run --profile ci -p hack -- soak --minutes 20
+///   cargo run --profile ci -p hack -- soak
 ///   cargo run -p hack -- soak --days 1 --pods 100        a small one, for a debug build
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
     /// How long it may take at most; not to get to the end is a failure
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 60)]
     minutes: u64,
     /// How many days pass
     #[arg(long, default_value_t = 7.0)]
