@@ -53,16 +53,19 @@ pub(super) fn list(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The file, if its family is wanted. The cases of another are passed over unread: they are most of the work.
-pub(super) fn read(path: &Path, wanted: impl Fn(&str) -> bool) -> anyhow::Result<Option<VectorFile>> {
+/// The file, if it is of one of these families or none is named. The cases of others are passed over unread: they are most
+/// of the work.
+pub(super) fn read(path: &Path, families: &[String]) -> anyhow::Result<Option<VectorFile>> {
     #[derive(Deserialize)]
     struct Head {
         family: String,
     }
     let text = fs::read(path).context("cannot be read")?;
-    let head: Head = serde_json::from_slice(&text).context("is not a vector file")?;
-    if !wanted(&head.family) {
-        return Ok(None);
+    if !families.is_empty() {
+        let head: Head = serde_json::from_slice(&text).context("is not a vector file")?;
+        if !families.contains(&head.family) {
+            return Ok(None);
+        }
     }
     let file: VectorFile = serde_json::from_slice(&text).context("is not a vector file")?;
     ensure!(!file.cases.is_empty(), "has no cases");

@@ -94,13 +94,10 @@ fn run_path(args: &Args, passes: &[Pass], path: &Path, out: &mut dyn Write) -> a
     Ok(outcome)
 }
 
-/// A file of one of these families, or of any if none is named.
 fn read(path: &Path, families: &[String]) -> anyhow::Result<Option<(&'static Family, VectorFile)>> {
-    let wanted = |name: &str| families.is_empty() || families.iter().any(|family| family == name);
-    let Some(file) = file::read(path, wanted)? else {
-        return Ok(None);
-    };
-    Ok(Some((family::find(&file.family)?, file)))
+    let file = file::read(path, families)?;
+    file.map(|file| Ok((family::find(&file.family)?, file)))
+        .transpose()
 }
 
 fn run_file(
