@@ -31,7 +31,7 @@ demo: ## Watch a small shop being looked after (ON=sandbox|cluster)
 	$(HACK) demo --on $(if $(filter file,$(origin ON)),sandbox,$(ON))
 
 .PHONY: test
-test: ## Run all tests and the vectors of the real systems
+test: ## Run the tests and the vectors of the real systems (long ones: make vectors)
 	cargo test --workspace --lib --tests -- --test-threads=$(TEST_THREADS)
 	$(HACK) vectors $(VECTORS)
 

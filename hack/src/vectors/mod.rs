@@ -64,7 +64,7 @@ pub struct Args {
 
 const AFTER_LONG_HELP: &str = "\
 Examples:
-  hack vectors hack/testdata/vectors                         everything, VPA's way: 0 failed
+  hack vectors hack/testdata/vectors                         all but the long ones, VPA's way: 0 failed
   hack vectors hack/testdata/vectors --family quantity       one family
   hack vectors hack/testdata/vectors --quirks=none           our way: what differs, by quirk
   hack vectors hack/testdata/vectors --add-native-sidecars   the gate and its absence change nothing
