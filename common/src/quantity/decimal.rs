@@ -73,6 +73,9 @@ impl Decimal {
     }
 
     pub(super) fn compare(&self, other: &Self) -> Ordering {
+        if self.scale == other.scale {
+            return self.digits.compare(&other.digits);
+        }
         self.sign().cmp(&other.sign()).then_with(|| {
             let scale = self.common_scale(other);
             self.rounded_away(scale).compare(&other.rounded_away(scale))

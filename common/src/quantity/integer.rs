@@ -80,10 +80,9 @@ impl Integer {
             return self.clone();
         }
         if let Self::Small(n) = self
-            && let Some(factor) = 10_i128.checked_pow(power)
-            && let Some(product) = i128::from(*n).checked_mul(factor)
+            && let Some(factor) = 10_i64.checked_pow(power)
         {
-            return Self::from(product);
+            return Self::from(i128::from(*n) * i128::from(factor));
         }
         Self::from(self.to_big() * ten_to(power))
     }
