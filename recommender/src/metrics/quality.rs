@@ -1,6 +1,8 @@
 //! How recommendations compare with usage, sample by sample (`spec/vpa.md` 5.2): the uncapped target against what was
 //! used when there was one, and how much was used while there was none.
 
+use std::sync::{Arc, OnceLock};
+
 use common::{
     api::{OpenEnum as _, vpa::UpdateMode},
     daemon::metrics::{BareCounter, sample},
@@ -25,6 +27,30 @@ pub(crate) struct QualityMetrics {
     memory_under: Histograms<MemoryLabels>,
     cpu: Histograms<ModeLabel>,
     memory: Histograms<MemoryModeLabels>,
+    found: Arc<[Series]>,
+}
+
+/// The series of one combination of labels, each found when it is needed first. All samples of a cluster have the same few
+/// combinations, and to look them up by their labels takes longer than to count.
+#[derive(Debug, Default)]
+struct Series {
+    relative: OnceLock<Histogram>,
+    missing: OnceLock<BareCounter>,
+    over: OnceLock<Histogram>,
+    under: OnceLock<Histogram>,
+    recommended: OnceLock<Histogram>,
+}
+
+impl Series {
+    /// One for each mode, and for those that nobody knows; resource; OOM kill or not; recommendation missing or not.
+    const COUNT: usize = (UpdateMode::KNOWN.len() + 1) * 8;
+
+    fn place(mode: usize, resource: Resource, oom: bool, missing: bool) -> usize {
+        let is_memory = resource == Resource::Memory;
+        [is_memory, oom, missing]
+            .into_iter()
+            .fold(mode, |place, answer| 2 * place + usize::from(answer))
+    }
 }
 
 #[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -117,6 +143,7 @@ impl QualityMetrics {
             memory_under,
             cpu,
             memory,
+            found: _,
         } = self;
         sample(relative);
         sample(missing);
@@ -137,55 +164,61 @@ impl QualityMetrics {
             usage,
             recommended,
         } = seen;
-        let update_mode = name_of(mode);
-        let is_oom = yes(oom);
+        let (mode, update_mode) = number_and_name_of(mode);
+        let missing = recommended.is_none();
+        // There is a place for each.
+        let Some(series) = self.found.get(Series::place(mode, resource, oom, missing)) else {
+            return;
+        };
         let (resource_name, unit) = match resource {
             Resource::Cpu => ("cpu", 1000.0),
             Resource::Memory => ("memory", 1.0),
         };
         let usage = num::float(usage) / unit;
         let recommended = recommended.map(|amount| num::float(amount) / unit);
-        let labels = UsageLabels {
+        let (is_oom, recommendation_missing) = (yes(oom), yes(missing));
+        let usage_labels = || UsageLabels {
             update_mode,
             resource: resource_name,
             is_oom,
         };
+        let difference = |cpu: &Histograms<CpuLabels>, memory: &Histograms<MemoryLabels>| match resource {
+            Resource::Cpu => cpu.get_or_create_owned(&CpuLabels {
+                update_mode,
+                recommendation_missing,
+            }),
+            Resource::Memory => memory.get_or_create_owned(&MemoryLabels {
+                update_mode,
+                recommendation_missing,
+                is_oom,
+            }),
+        };
         match recommended {
             Some(recommended) => {
+                let relative = || self.relative.get_or_create_owned(&usage_labels());
                 let share = (usage - recommended) / recommended;
-                self.relative.get_or_create(&labels).observe(share);
+                series.relative.get_or_init(relative).observe(share);
+                let amount = || match resource {
+                    Resource::Cpu => self.cpu.get_or_create_owned(&ModeLabel { update_mode }),
+                    Resource::Memory => {
+                        let labels = MemoryModeLabels { update_mode, is_oom };
+                        self.memory.get_or_create_owned(&labels)
+                    }
+                };
+                series.recommended.get_or_init(amount).observe(recommended);
             }
             None => {
-                self.missing.get_or_create(&labels).inc();
+                let missing = || self.missing.get_or_create_owned(&usage_labels());
+                series.missing.get_or_init(missing).inc();
             }
         }
         let over = recommended.map_or(-usage, |recommended| recommended - usage);
-        let recommendation_missing = yes(recommended.is_none());
-        match resource {
-            Resource::Cpu => {
-                let labels = CpuLabels {
-                    update_mode,
-                    recommendation_missing,
-                };
-                side(over, &self.cpu_over, &self.cpu_under, &labels);
-                if let Some(recommended) = recommended {
-                    self.cpu
-                        .get_or_create(&ModeLabel { update_mode })
-                        .observe(recommended);
-                }
-            }
-            Resource::Memory => {
-                let labels = MemoryLabels {
-                    update_mode,
-                    recommendation_missing,
-                    is_oom,
-                };
-                side(over, &self.memory_over, &self.memory_under, &labels);
-                if let Some(recommended) = recommended {
-                    let labels = MemoryModeLabels { update_mode, is_oom };
-                    self.memory.get_or_create(&labels).observe(recommended);
-                }
-            }
+        if over > 0.0 {
+            let found = || difference(&self.cpu_over, &self.memory_over);
+            series.over.get_or_init(found).observe(over);
+        } else {
+            let found = || difference(&self.cpu_under, &self.memory_under);
+            series.under.get_or_init(found).observe(-over);
         }
     }
 }
@@ -204,19 +237,10 @@ impl Default for QualityMetrics {
             memory_under: Family::new_with_constructor(bytes),
             cpu: Family::new_with_constructor(cores),
             memory: Family::new_with_constructor(bytes),
+            found: std::iter::repeat_with(Series::default)
+                .take(Series::COUNT)
+                .collect(),
         }
-    }
-}
-
-/// Notes a difference with those on its side.
-fn side<L>(over: f64, above: &Histograms<L>, below: &Histograms<L>, labels: &L)
-where
-    L: Clone + std::hash::Hash + Eq,
-{
-    if over > 0.0 {
-        above.get_or_create(labels).observe(over);
-    } else {
-        below.get_or_create(labels).observe(-over);
     }
 }
 
@@ -224,12 +248,15 @@ fn yes(answer: bool) -> &'static str {
     if answer { "true" } else { "false" }
 }
 
-/// The name of a mode; of one that nobody knows only that, so that labels stay few.
-fn name_of(mode: &UpdateMode) -> &'static str {
+/// The place of a mode among those known, and its name; of one that nobody knows only that, so that labels stay few.
+fn number_and_name_of(mode: &UpdateMode) -> (usize, &'static str) {
     UpdateMode::KNOWN
         .iter()
-        .find(|known| *known == mode)
-        .map_or("Unknown", |known| known.as_str())
+        .enumerate()
+        .find(|(_, known)| *known == mode)
+        .map_or((UpdateMode::KNOWN.len(), "Unknown"), |(number, known)| {
+            (number, known.as_str())
+        })
 }
 
 #[cfg(test)]
