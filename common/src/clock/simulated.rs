@@ -140,20 +140,29 @@ impl VirtualClock {
         }
     }
 
-    /// Wakes the next sleeper due by `end`; false when there is none and the clock has run to `end`.
+    /// Wakes those due next by `end`, all who wait for the same moment at once; false when there are none and the clock
+    /// has run to `end`.
     fn step(&self, end: Moment) -> bool {
         let mut state = self.lock();
-        let due = state.sleepers.peek().is_some_and(|Reverse(next)| next.at <= end);
-        let Some(Reverse(sleeper)) = due.then(|| state.sleepers.pop()).flatten() else {
+        let next = state.sleepers.peek().map(|Reverse(next)| next.at);
+        let Some(at) = next.filter(|at| *at <= end) else {
             state.run_to(end);
             return false;
         };
-        state.run_to(sleeper.at);
-        let work = sleeper.works.then(|| Work(self.clone()));
-        state.working += usize::from(work.is_some());
+        state.run_to(at);
+        let mut due = Vec::new();
+        while state.sleepers.peek().is_some_and(|Reverse(next)| next.at <= at)
+            && let Some(Reverse(sleeper)) = state.sleepers.pop()
+        {
+            let work = sleeper.works.then(|| Work(self.clone()));
+            state.working += usize::from(work.is_some());
+            due.push((sleeper.wake, work));
+        }
         // Unlocked first: work that nobody takes is dropped here, and that locks.
         drop(state);
-        drop(sleeper.wake.send(work));
+        for (wake, work) in due {
+            drop(wake.send(work));
+        }
         true
     }
 

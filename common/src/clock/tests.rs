@@ -40,6 +40,27 @@ async fn a_virtual_day_has_1440_minutes_whatever_the_work_between_them() {
     assert_eq!(times.last(), Some(&(noon() + TimeDelta::days(1))));
 }
 
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_the_same_moment_works_side_by_side() {
+    let time = VirtualClock::starting_at(noon());
+    let both = std::sync::Arc::new(tokio::sync::Barrier::new(2));
+    let work = |clock: Clock, both: std::sync::Arc<tokio::sync::Barrier>| async move {
+        let mut ticker = clock.ticker(Duration::from_secs(1));
+        ticker.tick().await;
+        both.wait().await;
+        clock.now()
+    };
+    let all = futures::future::join3(
+        work(time.clock(), both.clone()),
+        work(time.clock(), both),
+        time.advance(Duration::from_secs(1)),
+    );
+    let all = tokio::time::timeout(Duration::from_secs(60), all).await;
+    let (first, second, ()) = all.expect("one waits for the other");
+    let due = noon() + TimeDelta::seconds(1);
+    assert_eq!((first, second), (due, due));
+}
+
 #[tokio::test]
 async fn who_stops_waiting_does_not_hold_the_clock() {
     let time = VirtualClock::starting_at(noon());
