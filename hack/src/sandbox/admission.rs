@@ -17,7 +17,7 @@ use super::{
     faults::{Effect, Request},
     registry::Kind,
     selector::{of_object, selects},
-    store::Key,
+    store::{Key, Object},
     tree::{items, object, text},
 };
 
@@ -50,7 +50,12 @@ impl Operation {
 pub struct Webhooks {
     services: Arc<RwLock<HashMap<(String, String), SocketAddr>>>,
     clients: Arc<Mutex<HashMap<Peer, reqwest::Client>>>,
+    /// The hooks of each configuration and the revision they are of: every write asks for them.
+    read: Arc<Mutex<HashMap<Box<str>, (u64, Hooks)>>>,
 }
+
+/// Those of one configuration.
+type Hooks = Arc<[Value]>;
 
 /// Certificate authority, host name, and where that really is.
 type Peer = (String, String, Option<SocketAddr>);
@@ -64,6 +69,18 @@ impl Webhooks {
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(key, at);
+    }
+
+    fn hooks_of(&self, configuration: &Object) -> Hooks {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        match read.get(&configuration.uid) {
+            Some((revision, hooks)) if *revision == configuration.revision => hooks.clone(),
+            _ => {
+                let hooks: Hooks = items(&configuration.value(), "/webhooks").cloned().collect();
+                read.insert(configuration.uid.clone(), (configuration.revision, hooks.clone()));
+                hooks
+            }
+        }
     }
 
     fn endpoint(&self, config: &Value) -> std::result::Result<(String, Option<SocketAddr>), String> {
@@ -155,7 +172,8 @@ impl Api {
             old,
             write,
         };
-        let hooks = review.hooks(MUTATING);
+        let configurations = review.hooks(MUTATING);
+        let hooks: Vec<&Value> = configurations.iter().flat_map(|one| one.iter()).collect();
         // For reinvocation: which hooks ran, and when the object last changed, both as positions in the first round.
         let (mut ran, mut last_change) = (Vec::new(), None);
         for (i, hook) in hooks.iter().enumerate() {
@@ -206,9 +224,9 @@ impl Api {
             &[VALIDATING]
         };
         for list in lists.iter().filter(|list| self.store.count(list) > 0) {
-            for hook in review.hooks(list) {
-                if review.matches(&hook, value) {
-                    review.ask(&hook, value).await?;
+            for hook in review.hooks(list).iter().flat_map(|one| one.iter()) {
+                if review.matches(hook, value) {
+                    review.ask(hook, value).await?;
                 }
             }
         }
@@ -223,12 +241,10 @@ fn exempt(kind: &Kind) -> bool {
 
 impl Review<'_> {
     /// All hooks of the configurations, which the store keeps ordered by name.
-    fn hooks(&self, list: &str) -> Vec<Value> {
+    fn hooks(&self, list: &str) -> Vec<Hooks> {
         let configurations = self.api.store.all(list, None);
-        configurations
-            .iter()
-            .flat_map(|one| items(&one.value(), "/webhooks").cloned().collect::<Vec<_>>())
-            .collect()
+        let read = |one: &Arc<Object>| self.api.webhooks.hooks_of(one);
+        configurations.iter().map(read).collect()
     }
 
     fn matches(&self, hook: &Value, value: &Value) -> bool {

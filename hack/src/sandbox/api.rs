@@ -18,13 +18,12 @@ use super::{
     error::{ApiError, Result},
     events,
     faults::Faults,
+    measured::{Measured, MetricsProvider},
+    object::stamp,
     registry::{Form, Kind, Registry},
     store::{Change, Expect, Key, Object, Store},
     tree,
 };
-
-/// What a metrics provider answers: the `metrics.k8s.io` objects that exist now, without `apiVersion` and `kind`.
-pub type MetricsProvider = Arc<dyn Fn() -> Vec<Value> + Send + Sync>;
 
 /// Called after a pod has come into being or has gone.
 pub type PodHook = Arc<dyn Fn(Change, &Arc<Object>) + Send + Sync>;
@@ -188,7 +187,7 @@ impl Api {
             .push(hook);
     }
 
-    pub(super) fn metrics(&self, kind: &Kind) -> Option<Vec<Value>> {
+    pub(super) fn metrics(&self, kind: &Kind) -> Option<Vec<Measured>> {
         let provider = if kind.namespaced {
             &self.pod_metrics
         } else {
@@ -210,7 +209,7 @@ impl Api {
     /// The time as the API writes it.
     #[must_use]
     pub fn now(&self) -> String {
-        self.clock.now().format("%Y-%m-%dT%H:%M:%SZ").to_string()
+        stamp(self.clock.now())
     }
 
     /// Brings a request's object into the form in which it is kept, without `apiVersion` and `kind`.

@@ -15,6 +15,7 @@ use crate::proc::Of;
 
 use super::{
     Api, Object, Options, Sandbox, Write,
+    measured::{Amount, Container, Measured, Usage, Used},
     world::{NodeSpec, World, WorldOptions},
 };
 
@@ -172,19 +173,21 @@ async fn fill(api: &Api, pods: usize, vpas: usize) -> anyhow::Result<()> {
 fn serve_metrics(api: &Arc<Api>) {
     let (store, weak) = (api.store().clone(), Arc::downgrade(api));
     api.serve_pod_metrics(Arc::new(move || {
-        let now = weak.upgrade().map(|api| api.now());
-        let usage = json!({"cpu": "50m", "memory": "64Mi"});
-        let metrics = |pod: &Arc<Object>| {
-            let labels: serde_json::Map<_, _> = pod
-                .labels
-                .iter()
-                .map(|(key, value)| (key.to_string(), (**value).into()))
-                .collect();
-            json!({
-                "metadata": {"name": &*pod.key.name, "namespace": &*pod.key.namespace, "labels": labels},
-                "timestamp": now, "window": "15s",
-                "containers": [{"name": "app", "usage": usage}, {"name": "proxy", "usage": usage}],
-            })
+        let now = weak.upgrade().map_or_else(String::new, |api| api.now());
+        let (now, window): (Arc<str>, Arc<str>) = (now.into(), "15s".into());
+        let [app, proxy] = ["app", "proxy"].map(|name| Container {
+            name: name.into(),
+            usage: Usage {
+                cpu: Amount::Of(50, "m"),
+                memory: Amount::Of(64, "Mi"),
+            },
+        });
+        let metrics = |pod: &Arc<Object>| Measured {
+            object: pod.clone(),
+            asked: now.clone(),
+            timestamp: now.clone(),
+            window: window.clone(),
+            used: Used::Containers(vec![app.clone(), proxy.clone()]),
         };
         store.all("pods", None).iter().map(metrics).collect()
     }));

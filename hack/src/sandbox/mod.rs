@@ -22,6 +22,7 @@ mod error;
 mod events;
 mod faults;
 mod limits;
+mod measured;
 mod object;
 mod patch;
 mod pod;
@@ -51,11 +52,12 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::api::mix;
 pub use self::{
     admission::Webhooks,
-    api::{Api, FieldValidation, MetricsProvider, Part, PodHook, Write},
+    api::{Api, FieldValidation, Part, PodHook, Write},
     command::{Args, install_crds, run},
     delete::{DeleteOptions, Deleted, Preconditions, Propagation},
     error::{ApiError, Cause},
     faults::{Effect, Fault, Faults},
+    measured::{Amount, Container, Measured, MetricsProvider, Usage, Used},
     patch::Patch,
     registry::{Form, Kind, Registry},
     selector::Selector,

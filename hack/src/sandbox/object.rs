@@ -3,9 +3,15 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::Value;
 
 use super::tree;
+
+/// A time as objects tell it.
+pub(super) fn stamp(time: DateTime<Utc>) -> String {
+    time.to_rfc3339_opts(SecondsFormat::Secs, true)
+}
 
 /// Where an object is within its resource; the namespace is empty for cluster-scoped ones.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

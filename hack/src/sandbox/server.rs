@@ -20,12 +20,12 @@ use super::{
     delete::Deleted,
     discovery,
     error::{ApiError, Result},
-    faults::{Effect, Fault, Request, lucky},
+    faults::{Effect, Fault, Request},
+    measured::Asked,
     patch::Patch,
     registry::{Form, Kind},
-    selector::{Selector, selects},
+    selector::Selector,
     store::Range,
-    tree::text,
     view::{self, View},
     watch::{self, WatchRequest},
 };
@@ -145,7 +145,7 @@ impl Server {
             }
         }
         if matches!(place.kind.form, Form::Metrics) {
-            return self.metrics(&place, &call, &effects);
+            return self.metrics(&place, &call, effects);
         }
         let view = View::accepted(
             call.header(header::ACCEPT),
@@ -383,7 +383,7 @@ impl Server {
         Ok(warned(respond(StatusCode::OK, "application/json", body), &write))
     }
 
-    fn metrics(&self, place: &Location, call: &Call, effects: &[Effect]) -> Result<Response> {
+    fn metrics(&self, place: &Location, call: &Call, effects: Vec<Effect>) -> Result<Response> {
         let kind = &*place.kind;
         if call.method != Method::GET || place.subresource.is_some() {
             return Err(ApiError::method_not_allowed());
@@ -395,31 +395,15 @@ impl Server {
                 "the server is currently unable to handle the request",
             )
         };
-        let gaps: Vec<f64> = effects
-            .iter()
-            .filter_map(|effect| match effect {
-                Effect::MetricsGap { part } => Some(*part),
-                _ => None,
-            })
-            .collect();
-        let (namespace, selector) = (place.namespace.clone(), call.selector(kind)?);
+        let asked = Asked {
+            namespace: place.namespace.clone(),
+            labels: call.selector(kind)?.labels,
+            effects,
+        };
         let measured = self.api.metrics(kind).ok_or_else(unavailable)?;
-        let measured = measured.into_iter().filter(move |item| {
-            let name = text(item, "/metadata/name").bytes();
-            let draw = name.fold(0_u64, |sum, byte| {
-                sum.wrapping_mul(31).wrapping_add(u64::from(byte))
-            });
-            namespace
-                .as_deref()
-                .is_none_or(|namespace| text(item, "/metadata/namespace") == namespace)
-                && selects(&selector.labels, item)
-                && !gaps.iter().any(|part| lucky(draw, *part))
-        });
-        let effects = effects.to_vec();
-        let mut measured = measured.map(move |mut item| {
-            lie(&mut item, &effects);
-            item
-        });
+        let mut measured = measured
+            .into_iter()
+            .filter_map(move |measured| asked.answer(measured));
         let Some(name) = &place.name else {
             return Ok(respond(
                 StatusCode::OK,
@@ -427,7 +411,7 @@ impl Server {
                 view::computed_list(kind, measured),
             ));
         };
-        let one = measured.find(|item| text(item, "/metadata/name") == name);
+        let one = measured.find(|one| *one.object.key.name == **name);
         let none = || {
             let resource = if kind.namespaced {
                 "podmetrics"
@@ -438,7 +422,7 @@ impl Server {
             let full = namespace.chain([name.clone()]).collect::<String>();
             ApiError::not_found(&format!("{resource}.metrics.k8s.io"), &full)
         };
-        Ok(ok(&view::computed(kind, one.ok_or_else(none)?)))
+        Ok(ok(&view::computed(kind, &one.ok_or_else(none)?)))
     }
 
     /// The rules of faults, for those who are not in this process.
@@ -467,30 +451,6 @@ impl Server {
             }
             (&Method::GET | &Method::POST | &Method::DELETE, _) => found(None),
             _ => Err(ApiError::method_not_allowed()),
-        }
-    }
-}
-
-/// Makes one pod's or node's metrics say what a fault wants.
-fn lie(item: &mut Value, effects: &[Effect]) {
-    for effect in effects {
-        let Effect::MetricsLie {
-            cpu,
-            memory,
-            timestamp,
-        } = effect
-        else {
-            continue;
-        };
-        if let Some(timestamp) = timestamp {
-            item["timestamp"] = json!(timestamp);
-        }
-        for container in item["containers"].as_array_mut().into_iter().flatten() {
-            for (resource, amount) in [("cpu", cpu), ("memory", memory)] {
-                if let Some(amount) = amount {
-                    container["usage"][resource] = json!(amount);
-                }
-            }
         }
     }
 }

@@ -4,7 +4,7 @@
 use axum::body::Body;
 use bytes::Bytes;
 use common::clock::Clock;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
 use std::sync::Arc;
 
@@ -193,19 +193,23 @@ fn streamed<T>(
     Body::from_stream(futures::stream::iter(chunks))
 }
 
-/// A list of values that come from no store, such as metrics.
-pub(super) fn computed_list(kind: &Kind, items: impl Iterator<Item = Value> + Send + 'static) -> Body {
+/// A list of what comes from no store, such as metrics.
+pub(super) fn computed_list<T: Serialize>(
+    kind: &Kind,
+    items: impl Iterator<Item = T> + Send + 'static,
+) -> Body {
     let (name, api_version) = (&kind.list_kind, kind.api_version());
     let head = format!(r#"{{"kind":"{name}","apiVersion":"{api_version}","metadata":{{}},"items":["#);
     streamed(head, items, |item, to| {
-        // Neither a value nor a vector refuses.
+        // Neither text nor a vector refuses.
         drop(serde_json::to_writer(to, &item));
     })
 }
 
-/// One value that comes from no store.
+/// One thing that comes from no store.
 #[must_use]
-pub(super) fn computed(kind: &Kind, mut value: Value) -> Value {
+pub(super) fn computed(kind: &Kind, item: &impl Serialize) -> Value {
+    let mut value = json!(item);
     let map = tree::object(&mut value, &[]);
     map.insert("kind".into(), kind.kind.clone().into());
     map.insert("apiVersion".into(), kind.api_version().into());

@@ -297,7 +297,7 @@ impl Api {
         if kind.storage == "pods" && part == Part::Main {
             pod::check_update(old, &new).map_err(|cause| invalid(&[cause]))?;
         }
-        if kind.generation && specification(kind, old) != specification(kind, &new) {
+        if kind.generation && !specifies_the_same(kind, old, &new) {
             let generation = old["metadata"]["generation"].as_i64().unwrap_or_default() + 1;
             tree::object(&mut new, &["metadata"]).insert("generation".into(), generation.into());
         }
@@ -406,15 +406,15 @@ pub(super) fn finished(kind: &Kind, value: &Value) -> bool {
         && !waits
 }
 
-/// What generation counts the changes of.
-fn specification(kind: &Kind, value: &Value) -> Value {
-    let mut value = value.clone();
-    let map = tree::object(&mut value, &[]);
-    map.remove("metadata");
-    if !kind.is_custom() || kind.has("status") {
-        map.remove("status");
-    }
-    value
+/// Whether nothing differs whose changes the generation counts.
+fn specifies_the_same<'a>(kind: &Kind, old: &'a Value, new: &'a Value) -> bool {
+    let counts = |(field, _): &(&String, &Value)| match field.as_str() {
+        "metadata" => false,
+        "status" => kind.is_custom() && !kind.has("status"),
+        _ => true,
+    };
+    let fields = |value: &'a Value| value.as_object().into_iter().flatten().filter(counts);
+    fields(old).eq(fields(new))
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use super::{
     load::{Loads, text_number},
 };
 use crate::sandbox::{
+    self,
     api::{Api, Part, Write, mix},
     error::ApiError,
     registry::Kind,
@@ -161,7 +162,7 @@ fn involved(kind: &Kind, value: &Value) -> Value {
 
 /// A time as the API writes it.
 pub(super) fn stamp(time: DateTime<Utc>) -> Value {
-    time.format("%Y-%m-%dT%H:%M:%SZ").to_string().into()
+    sandbox::object::stamp(time).into()
 }
 
 /// Puts a condition into a list, or nothing when it is there in the same words. Its transition is now if its status is new.

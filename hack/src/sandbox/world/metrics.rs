@@ -5,12 +5,15 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use common::clock::Clock;
-use serde_json::{Value, json};
 
 use super::{
-    context::{Context, stamp},
-    index::{Index, Pod, Rows, Running},
-    load::{Loads, Usage},
+    context::Context,
+    index::{Index, Pod, Running},
+    load::{self, Loads},
+};
+use crate::sandbox::{
+    measured::{Amount, Container, Measured, Usage, Used},
+    object::{Object, stamp},
 };
 
 /// Serves pod and node metrics from now on.
@@ -39,115 +42,118 @@ struct Meter {
     resolution: Duration,
 }
 
-fn pod_metrics(meter: &Meter) -> Vec<Value> {
-    let now = meter.clock.now();
-    let scrape = Scrape::last(now, meter.resolution);
+fn pod_metrics(meter: &Meter) -> Vec<Measured> {
+    let scrape = Scrape::last(meter.clock.now(), meter.resolution);
     let rows = meter.index.read();
     rows.pods
         .values()
         .filter_map(|pod| {
-            let usages = scrape.usages(pod, &rows, &meter.loads)?;
-            let containers: Vec<_> = usages
-                .into_iter()
-                .map(|(name, usage)| json!({"name": name, "usage": printed(usage)}))
-                .collect();
-            let labels: BTreeMap<_, _> = pod.object.labels.iter().map(|(k, v)| (k, v)).collect();
-            Some(json!({
-                "metadata": {
-                    "name": &*pod.object.key.name, "namespace": &*pod.object.key.namespace,
-                    "creationTimestamp": stamp(now), "labels": labels,
-                },
-                "timestamp": stamp(scrape.at), "window": scrape.window(), "containers": containers,
-            }))
+            let usages = scrape.usages(pod, &meter.loads)?;
+            let containers = usages.into_iter().map(|(name, usage)| Container {
+                name: name.clone(),
+                usage: printed(usage),
+            });
+            Some(scrape.measured(&pod.object, Used::Containers(containers.collect())))
         })
         .collect()
 }
 
-fn node_metrics(meter: &Meter) -> Vec<Value> {
-    let now = meter.clock.now();
-    let scrape = Scrape::last(now, meter.resolution);
+fn node_metrics(meter: &Meter) -> Vec<Measured> {
+    let scrape = Scrape::last(meter.clock.now(), meter.resolution);
     let rows = meter.index.read();
-    let mut sums: BTreeMap<&str, Usage> = rows
+    let mut sums: BTreeMap<&str, (&Arc<Object>, load::Usage)> = rows
         .nodes
         .iter()
         .filter(|(_, node)| node.simulated)
-        .map(|(name, _)| (&**name, SYSTEM))
+        .map(|(name, node)| (&**name, (&node.object, SYSTEM)))
         .collect();
     for pod in rows.pods.values() {
-        let Some(sum) = sums.get_mut(&*pod.node) else {
+        let Some((_, sum)) = sums.get_mut(&*pod.node) else {
             continue;
         };
-        for (_, usage) in scrape.usages(pod, &rows, &meter.loads).unwrap_or_default() {
+        for (_, usage) in scrape.usages(pod, &meter.loads).unwrap_or_default() {
             sum.cpu += usage.cpu;
             sum.memory += usage.memory;
         }
     }
-    sums.into_iter()
-        .map(|(name, usage)| {
-            json!({
-                "metadata": {"name": name, "creationTimestamp": stamp(now)},
-                "timestamp": stamp(scrape.at), "window": scrape.window(), "usage": printed(usage),
-            })
-        })
+    sums.into_values()
+        .map(|(node, usage)| scrape.measured(node, Used::Usage(printed(usage))))
         .collect()
 }
 
 /// What a node uses besides its pods.
-const SYSTEM: Usage = Usage {
+const SYSTEM: load::Usage = load::Usage {
     cpu: 0.1,
     memory: 512.0 * 1024.0 * 1024.0,
 };
 
-/// The last time that usage was measured.
+/// The last time that usage was measured, also in the words of an answer.
 struct Scrape {
     at: DateTime<Utc>,
     resolution: TimeDelta,
+    asked: Arc<str>,
+    timestamp: Arc<str>,
+    window: Arc<str>,
 }
 
 impl Scrape {
     fn last(now: DateTime<Utc>, resolution: Duration) -> Self {
         let seconds = i64::try_from(resolution.as_secs()).unwrap_or(i64::MAX).max(1);
         let at = now.timestamp().div_euclid(seconds).saturating_mul(seconds);
+        let at = DateTime::from_timestamp(at, 0).unwrap_or(now);
         Self {
-            at: DateTime::from_timestamp(at, 0).unwrap_or(now),
+            at,
             resolution: TimeDelta::seconds(seconds),
+            asked: stamp(now).into(),
+            timestamp: stamp(at).into(),
+            window: format!("{seconds}s").into(),
         }
     }
 
-    fn window(&self) -> String {
-        format!("{}s", self.resolution.num_seconds())
+    fn measured(&self, object: &Arc<Object>, used: Used) -> Measured {
+        Measured {
+            object: object.clone(),
+            asked: self.asked.clone(),
+            timestamp: self.timestamp.clone(),
+            window: self.window.clone(),
+            used,
+        }
     }
 
     /// The usage of every running container. metrics-server computes rates from two points, and gives nothing for a pod as
     /// long as one of its containers has only one.
-    fn usages<'a>(&self, pod: &'a Pod, rows: &Rows, loads: &Loads) -> Option<Vec<(&'a str, Usage)>> {
+    fn usages<'a>(&self, pod: &'a Pod, loads: &Loads) -> Option<Vec<(&'a Arc<str>, load::Usage)>> {
         let measured = |since: DateTime<Utc>| since + self.resolution <= self.at;
         if pod.running.is_empty() || !pod.running.iter().all(|container| measured(container.since)) {
             return None;
         }
-        let replicas = rows.replicas(pod);
+        let replicas = pod.replicas();
         let usage = |container: &'a Running| {
             let mut usage = loads.usage(pod, &container.name, container.since, replicas, self.at);
             // Throttled.
             usage.cpu = container
                 .cpu_limit
                 .map_or(usage.cpu, |limit| usage.cpu.min(limit));
-            (&*container.name, usage)
+            (&container.name, usage)
         };
         Some(pod.running.iter().map(usage).collect())
     }
 }
 
-fn printed(usage: Usage) -> Value {
-    let (nanos, kibis) = ((usage.cpu * 1e9).round(), (usage.memory / 1024.0).floor());
-    let text = |amount: f64, unit: &str| {
-        if amount < 1.0 {
-            "0".to_owned()
-        } else {
-            format!("{amount:.0}{unit}")
-        }
-    };
-    json!({"cpu": text(nanos, "n"), "memory": text(kibis, "Ki")})
+fn printed(usage: load::Usage) -> Usage {
+    Usage {
+        cpu: Amount::Of(whole((usage.cpu * 1e9).round()), "n"),
+        memory: Amount::Of(whole(usage.memory / 1024.0), "Ki"),
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "usage is not negative, and what does not fit saturates"
+)]
+fn whole(amount: f64) -> u64 {
+    amount as u64
 }
 
 #[cfg(test)]
@@ -157,20 +163,16 @@ mod tests {
     #[test]
     fn usage_is_printed_as_metrics_server_does() {
         let table = [
-            (0.0, 0.0, json!({"cpu": "0", "memory": "0"})),
-            (
-                0.012_345_678,
-                204_800.0,
-                json!({"cpu": "12345678n", "memory": "200Ki"}),
-            ),
-            (
-                2.0,
-                1_073_741_824.5,
-                json!({"cpu": "2000000000n", "memory": "1048576Ki"}),
-            ),
+            (0.0, 0.0, ("0", "0")),
+            (0.012_345_678, 204_800.0, ("12345678n", "200Ki")),
+            (2.0, 1_073_741_824.5, ("2000000000n", "1048576Ki")),
         ];
         for (cpu, memory, expected) in table {
-            assert_eq!(printed(Usage { cpu, memory }), expected);
+            let printed = printed(load::Usage { cpu, memory });
+            assert_eq!(
+                (&*printed.cpu.to_string(), &*printed.memory.to_string()),
+                expected
+            );
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt};
-use hack::sandbox::{Effect, Fault};
+use hack::sandbox::{Amount, Container, Effect, Fault, Key, Measured, Object, Usage, Used};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::{
     Api,
@@ -137,11 +137,21 @@ async fn metrics_come_from_the_provider_and_can_have_gaps() {
         "nobody measures yet"
     );
     let metrics = |namespace: &str, n: usize| {
-        json!({
-            "metadata": {"name": format!("pod-{n}"), "namespace": namespace, "labels": {"n": n.to_string()}},
-            "timestamp": "2026-03-01T12:00:00Z", "window": "15s",
-            "containers": [{"name": "app", "usage": {"cpu": "10m", "memory": "1Mi"}}],
-        })
+        let key = Key::new(namespace, &format!("pod-{n}"));
+        let pod = json!({"metadata": {"labels": {"n": n.to_string()}}});
+        Measured {
+            object: Arc::new(Object::new(key.into(), pod, 1, &[])),
+            asked: "2026-03-01T12:00:01Z".into(),
+            timestamp: "2026-03-01T12:00:00Z".into(),
+            window: "15s".into(),
+            used: Used::Containers(vec![Container {
+                name: "app".into(),
+                usage: Usage {
+                    cpu: Amount::Of(10, "m"),
+                    memory: Amount::Of(1, "Mi"),
+                },
+            }]),
+        }
     };
     sandbox.api().serve_pod_metrics(Arc::new(move || {
         (0..100)

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use common::selector::Selector as Labels;
 use serde_json::{Map, Value, json};
 
 use super::pods::replicas;
@@ -62,11 +63,13 @@ pub(super) async fn reconcile(context: &Context, key: &Key, value: &Value) -> Re
     Ok(next)
 }
 
+/// Which pods it is about; without a selector none.
+pub(super) fn selector(spec: &Value) -> Labels {
+    spec.get("selector").map_or(Labels::Nothing, of_object)
+}
+
 fn selected(context: &Context, key: &Key, spec: &Value) -> Vec<std::sync::Arc<Pod>> {
-    let Some(selector) = spec.get("selector") else {
-        return Vec::new();
-    };
-    let labels = of_object(selector);
+    let labels = selector(spec);
     let rows = context.index.read();
     let from = Key::new(&key.namespace, "");
     rows.pods

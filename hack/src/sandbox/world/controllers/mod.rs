@@ -24,7 +24,7 @@ use super::{
     index::{Feed, controller, resource_of},
 };
 use crate::sandbox::{
-    store::{Change, Event, Key},
+    store::{Change, Event, Key, Object},
     tree::text,
 };
 
@@ -70,35 +70,41 @@ impl Controllers {
     /// Learns what happened, also to pods and nodes.
     pub(super) fn note(&mut self, context: &Context, news: &[Event]) {
         let store = context.api.store();
-        let mut namespaces = BTreeSet::new();
+        let mut pods: BTreeMap<&str, Vec<&Object>> = BTreeMap::new();
         for event in news {
             if event.object.key.namespace.is_empty() {
                 self.add_all(context, "daemonsets.apps", None);
                 continue;
             }
-            namespaces.insert(event.object.key.namespace.clone());
+            let before = event.before.as_ref();
+            let changed = pods.entry(&event.object.key.namespace).or_default();
+            changed.extend([&*event.object].into_iter().chain(before.map(|before| &**before)));
             self.add_owner(&event.object.value());
             // A pod may have been orphaned.
-            let before = event.before.as_ref();
             if let Some(before) = before.filter(|before| before.owners != event.object.owners) {
                 self.add_owner(&before.value());
             }
+        }
+        for (namespace, pods) in pods {
+            self.add_budgets_of(context, namespace, &pods);
         }
         let revision = store.revision();
         if revision == self.seen && news.is_empty() {
             return;
         }
         self.seen = revision;
-        let mut owners = Vec::new();
+        let (mut owners, mut rescaled) = (Vec::new(), BTreeSet::new());
         for (at, feed) in self.feeds.iter_mut().enumerate() {
             for event in feed.drain(store).events {
                 // Deployments look after ReplicaSets, CronJobs after Jobs; budgets look at how many pods are wanted.
                 let value = event.object.value();
+                if RESOURCES.get(at).is_some_and(|resource| *resource != BUDGETS)
+                    && is_other_than_before(&event, &value)
+                {
+                    rescaled.insert(event.object.key.namespace.clone());
+                }
                 if controller(&value).is_some() {
                     owners.push(value);
-                }
-                if !event.object.key.namespace.is_empty() {
-                    namespaces.insert(event.object.key.namespace.clone());
                 }
                 if event.change != Change::Deleted {
                     self.queue.insert((at, event.object.key.clone()));
@@ -106,8 +112,8 @@ impl Controllers {
             }
         }
         owners.iter().for_each(|value| self.add_owner(value));
-        for namespace in namespaces {
-            self.add_all(context, BUDGETS, Some(&namespace));
+        for namespace in rescaled.iter().filter(|namespace| !namespace.is_empty()) {
+            self.add_all(context, BUDGETS, Some(namespace));
         }
     }
 
@@ -170,6 +176,19 @@ impl Controllers {
         }
     }
 
+    fn add_budgets_of(&mut self, context: &Context, namespace: &str, pods: &[&Object]) {
+        let at = RESOURCES
+            .iter()
+            .position(|one| *one == BUDGETS)
+            .unwrap_or_default();
+        for budget in context.api.store().all(BUDGETS, Some(namespace)) {
+            let labels = budget::selector(&budget.value()["spec"]);
+            if pods.iter().any(|pod| labels.matches(|name| pod.label(name))) {
+                self.queue.insert((at, budget.key.clone()));
+            }
+        }
+    }
+
     fn add_all(&mut self, context: &Context, resource: &str, namespace: Option<&str>) {
         let Some(at) = RESOURCES.iter().position(|one| *one == resource) else {
             return;
@@ -178,6 +197,16 @@ impl Controllers {
             self.queue.insert((at, object.key.clone()));
         }
     }
+}
+
+/// Whether something came or went, or is asked to be something else; its status alone does not count.
+fn is_other_than_before(event: &Event, value: &Value) -> bool {
+    let generation = |value: &Value| value["metadata"]["generation"].as_i64();
+    event.change != Change::Modified
+        || event
+            .before
+            .as_ref()
+            .is_none_or(|before| generation(&before.value()) != generation(value))
 }
 
 /// Brings one object where it should be; when to look again in any case.

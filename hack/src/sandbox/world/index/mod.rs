@@ -6,7 +6,10 @@ mod row;
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use chrono::{DateTime, Utc};
@@ -36,7 +39,7 @@ pub(super) struct Rows {
     pub(super) pods: BTreeMap<Arc<Key>, Arc<Pod>>,
     pub(super) nodes: BTreeMap<Box<str>, Arc<Node>>,
     taken: HashMap<Box<str>, Room>,
-    ready: HashMap<(Arc<str>, Box<str>), usize>,
+    ready: HashMap<(Arc<str>, Arc<str>), Arc<AtomicUsize>>,
     workloads: HashMap<String, Arc<Workload>>,
     loads: HashMap<String, Result<Arc<PodLoad>, String>>,
     /// What the world has not yet been told; nothing is kept when nobody asks.
@@ -97,12 +100,6 @@ impl Rows {
     /// What the pods on a node take together.
     pub(super) fn taken(&self, node: &str) -> Room {
         self.taken.get(node).copied().unwrap_or_default()
-    }
-
-    /// How many pods share the traffic of a pod's workload.
-    pub(super) fn replicas(&self, pod: &Pod) -> usize {
-        let key = (pod.object.key.namespace.clone(), pod.workload.name.clone());
-        self.ready.get(&key).copied().unwrap_or_default()
     }
 
     /// What is wrong with the load that a pod tells.
@@ -177,14 +174,10 @@ impl Rows {
                 taken.minus(pod.needs)
             };
         }
-        if pod.is_ready() {
-            let key = (pod.object.key.namespace.clone(), pod.workload.name.clone());
-            let ready = self.ready.entry(key).or_default();
-            *ready = if there {
-                *ready + 1
-            } else {
-                ready.saturating_sub(1)
-            };
+        if pod.is_ready() && there {
+            pod.crew.fetch_add(1, Ordering::Relaxed);
+        } else if pod.is_ready() {
+            pod.crew.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -205,7 +198,10 @@ impl Rows {
             .iter()
             .flat_map(|list| items(status, list))
             .filter_map(running);
+        let workload = self.workload(owner.as_ref(), &object, created);
+        let team = (object.key.namespace.clone(), workload.name.clone());
         Pod {
+            crew: self.ready.entry(team).or_default().clone(),
             phase: match text(status, "/phase") {
                 "Running" => Phase::Running,
                 "Succeeded" => Phase::Succeeded,
@@ -215,7 +211,7 @@ impl Rows {
             ready_since: condition("Ready", "True")
                 .map(|one| time(one, "/lastTransitionTime").unwrap_or(created)),
             terminating: value["metadata"].get("deletionTimestamp").is_some(),
-            workload: self.workload(owner.as_ref(), &object, created),
+            workload,
             load: self.load(value["metadata"]["annotations"][ANNOTATION].as_str()),
             running: running.collect(),
             needs: if refused { has } else { has.max(wants) },

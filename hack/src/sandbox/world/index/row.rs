@@ -1,6 +1,9 @@
 //! The rows: what the world remembers of a pod and of a node, and how it is read from the objects.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use chrono::{DateTime, Utc};
 use common::quantity::Quantity;
@@ -25,6 +28,8 @@ pub(in crate::sandbox::world) struct Pod {
     pub(in crate::sandbox::world) node: Box<str>,
     pub(in crate::sandbox::world) owner: Option<Owner>,
     pub(in crate::sandbox::world) workload: Arc<Workload>,
+    /// How many pods of its workload are ready.
+    pub(in crate::sandbox::world) crew: Arc<AtomicUsize>,
     pub(in crate::sandbox::world) load: Arc<PodLoad>,
     pub(in crate::sandbox::world) running: Box<[Running]>,
     /// What it takes of its node: the larger of what it wants and what it has.
@@ -37,6 +42,11 @@ impl Pod {
     /// Whether it counts as one of its owner's pods.
     pub(in crate::sandbox::world) fn is_active(&self) -> bool {
         !self.terminating && !self.phase.is_final()
+    }
+
+    /// How many pods share the traffic of its workload.
+    pub(in crate::sandbox::world) fn replicas(&self) -> usize {
+        self.crew.load(Ordering::Relaxed)
     }
 
     pub(in crate::sandbox::world) fn is_ready(&self) -> bool {
@@ -70,14 +80,14 @@ pub(in crate::sandbox::world) struct Owner {
 /// What somebody deployed: the topmost controller, or the pod itself.
 #[derive(Debug)]
 pub(in crate::sandbox::world) struct Workload {
-    pub(in crate::sandbox::world) name: Box<str>,
+    pub(in crate::sandbox::world) name: Arc<str>,
     pub(in crate::sandbox::world) since: DateTime<Utc>,
 }
 
 /// A container that runs.
 #[derive(Debug)]
 pub(in crate::sandbox::world) struct Running {
-    pub(in crate::sandbox::world) name: Box<str>,
+    pub(in crate::sandbox::world) name: Arc<str>,
     pub(in crate::sandbox::world) since: DateTime<Utc>,
     pub(in crate::sandbox::world) cpu_limit: Option<f64>,
 }

@@ -117,7 +117,7 @@ impl Kubelet {
         if pod.step_due.is_none_or(|due| due <= now) {
             return false;
         }
-        let replicas = context.index.read().replicas(&row);
+        let replicas = row.replicas();
         let fits = |one: &Container| {
             one.memory_limit()
                 .is_none_or(|limit| memory(context, &row, replicas, one, now) <= limit)
@@ -161,7 +161,7 @@ impl Kubelet {
         let Some(pod) = self.pods.get_mut(key) else {
             return Ok(());
         };
-        let replicas = context.index.read().replicas(&row);
+        let replicas = row.replicas();
         let memory = |one: &Container, at| memory(context, &row, replicas, one, at);
         let policy = text(&value, "/spec/restartPolicy");
         let around = Surroundings {

@@ -155,8 +155,9 @@ type Since<T> = (Arc<T>, DateTime<Utc>);
 
 #[derive(Debug, Default)]
 struct Told {
-    containers: HashMap<(String, String, String), Since<ContainerLoad>>,
-    traffic: HashMap<(String, String), Since<Load>>,
+    /// By namespace and workload, which are asked for often, and by container.
+    containers: HashMap<String, HashMap<String, HashMap<String, Since<ContainerLoad>>>>,
+    traffic: HashMap<String, HashMap<String, Since<Load>>>,
 }
 
 impl Loads {
@@ -173,24 +174,32 @@ impl Loads {
     /// Says what a container of a workload uses from now on, in all its pods. The workload is the Deployment, the CronJob and
     /// so on, or a pod that stands alone.
     pub fn set(&self, namespace: &str, workload: &str, container: &str, load: ContainerLoad) {
-        let key = (namespace.to_owned(), workload.to_owned(), container.to_owned());
-        let now = self.0.clock.now();
-        self.change(|told| told.containers.insert(key, (Arc::new(load), now)));
+        let load = (Arc::new(load), self.0.clock.now());
+        self.change(|told| {
+            let quarter = told.containers.entry(namespace.to_owned()).or_default();
+            let loads = quarter.entry(workload.to_owned()).or_default();
+            loads.insert(container.to_owned(), load)
+        });
     }
 
     /// Says what traffic a workload has from now on, all its pods together.
     pub fn set_traffic(&self, namespace: &str, workload: &str, traffic: Load) {
-        let key = (namespace.to_owned(), workload.to_owned());
-        let now = self.0.clock.now();
-        self.change(|told| told.traffic.insert(key, (Arc::new(traffic), now)));
+        let traffic = (Arc::new(traffic), self.0.clock.now());
+        self.change(|told| {
+            let quarter = told.traffic.entry(namespace.to_owned()).or_default();
+            quarter.insert(workload.to_owned(), traffic)
+        });
     }
 
     /// Forgets what was set for a workload; its annotation counts again.
     pub fn clear(&self, namespace: &str, workload: &str) {
         self.change(|told| {
             told.containers
-                .retain(|(ns, name, _), _| ns != namespace || name != workload);
-            told.traffic.remove(&(namespace.to_owned(), workload.to_owned()))
+                .get_mut(namespace)
+                .and_then(|quarter| quarter.remove(workload));
+            told.traffic
+                .get_mut(namespace)
+                .and_then(|quarter| quarter.remove(workload))
         });
     }
 
@@ -238,11 +247,11 @@ impl Loads {
 
     fn container(&self, pod: &Pod, container: &str) -> Since<ContainerLoad> {
         let told = self.0.told.read().unwrap_or_else(PoisonError::into_inner);
-        if !told.containers.is_empty() {
-            let (namespace, workload) = workload(pod);
-            if let Some((load, since)) = told.containers.get(&(namespace, workload, container.to_owned())) {
-                return (load.clone(), *since);
-            }
+        if let Some(quarter) = told.containers.get(&*pod.object.key.namespace)
+            && let Some(loads) = quarter.get(&*pod.workload.name)
+            && let Some((load, since)) = loads.get(container)
+        {
+            return (load.clone(), *since);
         }
         let load = pod.load.containers.get(container);
         let load = load.unwrap_or(&self.0.default);
@@ -251,8 +260,8 @@ impl Loads {
 
     fn traffic(&self, pod: &Pod) -> Option<Since<Load>> {
         let told = self.0.told.read().unwrap_or_else(PoisonError::into_inner);
-        if !told.traffic.is_empty()
-            && let Some((load, since)) = told.traffic.get(&workload(pod))
+        if let Some(quarter) = told.traffic.get(&*pod.object.key.namespace)
+            && let Some((load, since)) = quarter.get(&*pod.workload.name)
         {
             return Some((load.clone(), *since));
         }
@@ -263,13 +272,6 @@ impl Loads {
         change(&mut self.0.told.write().unwrap_or_else(PoisonError::into_inner));
         self.0.version.fetch_add(1, Ordering::AcqRel);
     }
-}
-
-fn workload(pod: &Pod) -> (String, String) {
-    (
-        pod.object.key.namespace.to_string(),
-        pod.workload.name.to_string(),
-    )
 }
 
 /// A number for each text (FNV-1a).
