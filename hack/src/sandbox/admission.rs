@@ -50,12 +50,15 @@ impl Operation {
 pub struct Webhooks {
     services: Arc<RwLock<HashMap<(String, String), SocketAddr>>>,
     clients: Arc<Mutex<HashMap<Peer, reqwest::Client>>>,
-    /// The hooks of each configuration and the revision they are of: every write asks for them.
-    read: Arc<Mutex<HashMap<Box<str>, (u64, Hooks)>>>,
+    /// By the uid of the configuration: every write asks for them.
+    read: Arc<Mutex<HashMap<Box<str>, Read>>>,
 }
 
-/// Those of one configuration.
+/// The hooks of one configuration.
 type Hooks = Arc<[Value]>;
+
+/// The revision of a configuration, and what it says.
+type Read = (u64, Hooks);
 
 /// Certificate authority, host name, and where that really is.
 type Peer = (String, String, Option<SocketAddr>);

@@ -155,10 +155,13 @@ type Since<T> = (Arc<T>, DateTime<Utc>);
 
 #[derive(Debug, Default)]
 struct Told {
-    /// By namespace and workload, which are asked for often, and by container.
-    containers: HashMap<String, HashMap<String, HashMap<String, Since<ContainerLoad>>>>,
-    traffic: HashMap<String, HashMap<String, Since<Load>>>,
+    /// Of each container by its name.
+    containers: ByWorkload<HashMap<String, Since<ContainerLoad>>>,
+    traffic: ByWorkload<Since<Load>>,
 }
+
+/// By namespace and name, each a map of its own, so that to ask costs no new text.
+type ByWorkload<T> = HashMap<String, HashMap<String, T>>;
 
 impl Loads {
     pub(super) fn new(clock: Clock, seed: u64) -> Self {
