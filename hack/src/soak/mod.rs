@@ -66,7 +66,7 @@ const FLAT: f64 = 0.05;
 #[command(verbatim_doc_comment)]
 pub struct Args {
     /// How long it may take at most; not to get to the end is a failure
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 30)]
     minutes: u64,
     /// How many days pass
     #[arg(long, default_value_t = 7.0)]
@@ -192,7 +192,7 @@ impl Soak {
                 nodes: nodes.clone(),
                 tick: Duration::from_secs(10),
                 resolution: Duration::from_secs(60),
-                memory_check: Duration::from_secs(60),
+                memory_check: Duration::from_secs(120),
                 seed: args.seed,
                 ..WorldOptions::default()
             },

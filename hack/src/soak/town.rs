@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::luck::Luck;
 use crate::sandbox::{Api, DeleteOptions, Key, Part, Patch, Write, world::load};
 
-const SIZES: [usize; 6] = [3, 5, 10, 20, 40, 80];
+const SIZES: [usize; 7] = [3, 5, 10, 20, 40, 80, 160];
 const MODES: [&str; 5] = [
     "InPlaceOrRecreate",
     "Recreate",
