@@ -41,8 +41,9 @@ async fn a_virtual_day_has_1440_minutes_whatever_the_work_between_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_the_same_moment_works_side_by_side() {
+async fn who_waits_for_the_same_moment_may_work_side_by_side() {
     let time = VirtualClock::starting_at(noon());
+    time.let_work_side_by_side();
     let both = std::sync::Arc::new(tokio::sync::Barrier::new(2));
     let work = |clock: Clock, both: std::sync::Arc<tokio::sync::Barrier>| async move {
         let mut ticker = clock.ticker(Duration::from_secs(1));

@@ -174,6 +174,7 @@ impl Soak {
         let started = Instant::now();
         let begin = DateTime::from_timestamp(1_772_323_200, 0).unwrap_or_default();
         let time = VirtualClock::starting_at(begin);
+        time.let_work_side_by_side();
         let server = Sandbox::start(sandbox::Options {
             clock: time.clock(),
             seed: args.seed,
