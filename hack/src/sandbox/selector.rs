@@ -78,6 +78,13 @@ pub(super) fn of_object(selector: &Value) -> Labels {
     read.map_or(Labels::Nothing, |labels| labels.unwrap_or(Labels::Nothing))
 }
 
+/// Which pods a disruption budget is about: without a selector none.
+#[must_use]
+pub(super) fn of_budget(budget: &Value) -> Labels {
+    let selector = budget["spec"].get("selector");
+    selector.map_or(Labels::Nothing, of_object)
+}
+
 /// Whether the labels of a decoded object are selected.
 #[must_use]
 pub(super) fn selects(selector: &Labels, object: &Value) -> bool {

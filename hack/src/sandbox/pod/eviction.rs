@@ -7,7 +7,7 @@ use crate::sandbox::{
     delete::{DeleteOptions, check_preconditions},
     error::{ApiError, Result},
     registry::Kind,
-    selector::{of_object, selects},
+    selector::{of_budget, selects},
     store::{Expect, Key, Object},
     tree::{items, object, text},
 };
@@ -46,12 +46,7 @@ impl Api {
     fn budgets_of(&self, pod: &Value) -> Vec<std::sync::Arc<Object>> {
         let namespace = text(pod, "/metadata/namespace");
         let mut all = self.store().all("poddisruptionbudgets.policy", Some(namespace));
-        all.retain(|budget| {
-            let budget = budget.value();
-            budget["spec"]
-                .get("selector")
-                .is_some_and(|selector| selects(&of_object(selector), pod))
-        });
+        all.retain(|budget| selects(&of_budget(&budget.value()), pod));
         all
     }
 

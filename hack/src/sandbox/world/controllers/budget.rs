@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use common::selector::Selector as Labels;
 use serde_json::{Map, Value, json};
 
 use super::pods::replicas;
 use crate::sandbox::{
-    selector::of_object,
+    selector::of_budget,
     store::Key,
     world::{
         context::{Context, Result, conditions, portion, set_condition, truth},
@@ -23,7 +22,7 @@ const GOING: TimeDelta = TimeDelta::minutes(2);
 pub(super) async fn reconcile(context: &Context, key: &Key, value: &Value) -> Result<Option<DateTime<Utc>>> {
     let now = context.now();
     let spec = &value["spec"];
-    let pods = selected(context, key, spec);
+    let pods = selected(context, key, value);
     let mut disrupted = Map::new();
     let mut next = None;
     for (name, since) in value["status"]["disruptedPods"].as_object().into_iter().flatten() {
@@ -63,13 +62,8 @@ pub(super) async fn reconcile(context: &Context, key: &Key, value: &Value) -> Re
     Ok(next)
 }
 
-/// Which pods it is about; without a selector none.
-pub(super) fn selector(spec: &Value) -> Labels {
-    spec.get("selector").map_or(Labels::Nothing, of_object)
-}
-
-fn selected(context: &Context, key: &Key, spec: &Value) -> Vec<std::sync::Arc<Pod>> {
-    let labels = selector(spec);
+fn selected(context: &Context, key: &Key, budget: &Value) -> Vec<std::sync::Arc<Pod>> {
+    let labels = of_budget(budget);
     let rows = context.index.read();
     let from = Key::new(&key.namespace, "");
     rows.pods

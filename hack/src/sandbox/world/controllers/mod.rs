@@ -24,6 +24,7 @@ use super::{
     index::{Feed, controller, resource_of},
 };
 use crate::sandbox::{
+    selector::of_budget,
     store::{Change, Event, Key, Object},
     tree::text,
 };
@@ -169,7 +170,7 @@ impl Controllers {
         let Some(owner) = controller(value) else {
             return;
         };
-        let at = resource_of(&owner.kind).and_then(|name| RESOURCES.iter().position(|one| *one == name));
+        let at = resource_of(&owner.kind).and_then(turn_of);
         if let Some(at) = at {
             let key = Key::new(text(value, "/metadata/namespace"), &owner.name);
             self.queue.insert((at, Arc::new(key)));
@@ -182,7 +183,7 @@ impl Controllers {
             .position(|one| *one == BUDGETS)
             .unwrap_or_default();
         for budget in context.api.store().all(BUDGETS, Some(namespace)) {
-            let labels = budget::selector(&budget.value()["spec"]);
+            let labels = of_budget(&budget.value());
             if pods.iter().any(|pod| labels.matches(|name| pod.label(name))) {
                 self.queue.insert((at, budget.key.clone()));
             }
@@ -190,13 +191,18 @@ impl Controllers {
     }
 
     fn add_all(&mut self, context: &Context, resource: &str, namespace: Option<&str>) {
-        let Some(at) = RESOURCES.iter().position(|one| *one == resource) else {
+        let Some(at) = turn_of(resource) else {
             return;
         };
         for object in context.api.store().all(resource, namespace) {
             self.queue.insert((at, object.key.clone()));
         }
     }
+}
+
+/// When in a round a resource is looked after.
+fn turn_of(resource: &str) -> Option<usize> {
+    RESOURCES.iter().position(|one| *one == resource)
 }
 
 /// Whether something came or went, or is asked to be something else; its status alone does not count.
