@@ -59,20 +59,7 @@ impl Actor {
     /// Evicts a pod through the eviction API, so that disruption budgets rule.
     pub(crate) async fn evict(&self, pod: &Pod) -> Done {
         let (api, name) = self.place_of(pod);
-        let eviction = Eviction {
-            metadata: ObjectMeta {
-                name: Some(name.to_owned()),
-                namespace: pod.metadata.namespace.clone(),
-                ..ObjectMeta::default()
-            },
-            delete_options: Some(DeleteOptions {
-                preconditions: Some(Preconditions {
-                    uid: pod.metadata.uid.clone(),
-                    ..Preconditions::default()
-                }),
-                ..DeleteOptions::default()
-            }),
-        };
+        let eviction = eviction(pod);
         let evicted: Result<Value, _> = api
             .create_subresource("eviction", name, &PostParams::default(), &eviction)
             .await;
@@ -86,6 +73,32 @@ impl Actor {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         (Api::namespaced(self.client.clone(), namespace), name)
+    }
+}
+
+/// Asks for the end of a pod if it is still this one. Whose resize was under way, and which therefore comes with its version,
+/// must be as it was seen too: while a watch is late, the resize may have been done long ago.
+fn eviction(pod: &Pod) -> Eviction {
+    let ObjectMeta {
+        name,
+        namespace,
+        uid,
+        resource_version,
+        ..
+    } = &pod.metadata;
+    Eviction {
+        metadata: ObjectMeta {
+            name: name.clone(),
+            namespace: namespace.clone(),
+            ..ObjectMeta::default()
+        },
+        delete_options: Some(DeleteOptions {
+            preconditions: Some(Preconditions {
+                uid: uid.clone(),
+                resource_version: resource_version.clone(),
+            }),
+            ..DeleteOptions::default()
+        }),
     }
 }
 
@@ -122,6 +135,8 @@ fn eviction_refused(error: &kube::Error) -> Outcome {
     };
     match status.code {
         404 => Outcome::NotNow(Skip::Gone),
+        // It is not as it was seen, or somebody changes it now.
+        409 if !status.message.contains("UID") => Outcome::NotNow(Skip::ApiUnavailable),
         // Another pod has its name by now.
         409 => Outcome::NotNow(Skip::Gone),
         429 if has_cause(status, "DisruptionBudget") => Outcome::NotNow(Skip::DisruptionBudget),
@@ -227,6 +242,21 @@ mod tests {
     }
 
     #[test]
+    fn an_eviction_names_the_pod_that_was_seen() {
+        for version in [None, Some("7")] {
+            let pod = serde_json::from_value(json!({
+                "metadata": {"name": "web-0", "namespace": "shop", "uid": "u", "resourceVersion": version},
+            }))
+            .unwrap();
+            let asked = eviction(&pod);
+            let seen = asked.delete_options.unwrap().preconditions.unwrap();
+            assert_eq!(asked.metadata.name.as_deref(), Some("web-0"));
+            assert_eq!(seen.uid.as_deref(), Some("u"));
+            assert_eq!(seen.resource_version.as_deref(), version);
+        }
+    }
+
+    #[test]
     fn what_the_api_server_says_to_an_eviction() {
         let budget = json!({"causes": [{"reason": "DisruptionBudget"}]});
         for (code, message, details, expected) in [
@@ -265,6 +295,12 @@ mod tests {
                 "the UID in the precondition does not match",
                 json!({}),
                 Outcome::NotNow(Skip::Gone),
+            ),
+            (
+                409,
+                "the ResourceVersion in the precondition (7) does not match the ResourceVersion in record (9)",
+                json!({}),
+                Outcome::NotNow(Skip::ApiUnavailable),
             ),
             (403, "pods/eviction is forbidden", json!({}), Outcome::Refused),
         ] {

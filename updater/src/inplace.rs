@@ -109,6 +109,11 @@ impl ResizeState {
     }
 }
 
+/// Whether a condition tells of a resize under way.
+pub(crate) fn is_about_resize(condition: &Condition) -> bool {
+    [PENDING, IN_PROGRESS].contains(&condition.type_.as_str())
+}
+
 fn conditions<'p>(pod: &'p Pod, types: &'p [&str]) -> impl Iterator<Item = &'p Condition> {
     let conditions = pod.status.conditions.iter();
     conditions.filter(|condition| types.contains(&condition.type_.as_str()))

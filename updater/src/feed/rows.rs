@@ -13,7 +13,7 @@ use common::{
     time,
 };
 
-use crate::{observed, reason::Skip, unboost};
+use crate::{inplace, observed, reason::Skip, unboost};
 
 /// Of the forms that a controller's pods have, so many are compared with: those of a rollout, and some odd ones.
 const FORMS: usize = 8;
@@ -32,6 +32,8 @@ pub(super) struct PodRow {
     pub(super) labels: Option<Arc<Labels>>,
     /// Of the conditions, those that decisions read.
     conditions: Box<[Condition]>,
+    /// Of a pod whose resize goes on, how it was when that was seen: only so it may be evicted for it.
+    version: Option<Box<str>>,
     /// What it has in common with others of its controller.
     form: Arc<Pod>,
     /// Which controller.
@@ -93,7 +95,7 @@ impl PodRow {
         let labels = metadata.labels.take().map(|labels| forms.labels(labels));
         metadata.namespace = None;
         metadata.generate_name = None;
-        metadata.resource_version = None;
+        let version = metadata.resource_version.take();
         metadata.generation = None;
         if let Some(annotations) = &mut metadata.annotations {
             annotations.retain(|key, _| {
@@ -103,13 +105,13 @@ impl PodRow {
         }
         let is_boosted = unboost::is_boosted(&pod);
         let conditions = std::mem::take(&mut pod.status.conditions).into_iter();
-        let conditions = conditions.filter(|condition| match condition.type_.as_str() {
-            "PodResizePending" | "PodResizeInProgress" => true,
-            // That a pod is ready is not worth the memory; that it is not matters to disruption budgets.
-            "Ready" => is_boosted || condition.status != "True",
-            _ => false,
-        });
-        let conditions = conditions.collect();
+        // That a pod is ready is not worth the memory; that it is not matters to disruption budgets.
+        let is_unready =
+            |condition: &Condition| condition.type_ == "Ready" && (is_boosted || condition.status != "True");
+        let conditions =
+            conditions.filter(|condition| inplace::is_about_resize(condition) || is_unready(condition));
+        let conditions: Box<[Condition]> = conditions.collect();
+        let version = version.filter(|_| conditions.iter().any(inplace::is_about_resize));
         let is_bound = pod.spec.node_name.take().is_some_and(|node| !node.is_empty());
         let phase = std::mem::take(&mut pod.status.phase);
         let started = pod.status.start_time.take();
@@ -122,6 +124,7 @@ impl PodRow {
             is_bound,
             labels,
             conditions,
+            version: version.map(String::into_boxed_str),
             form: forms.form(pod),
             group,
             vpa: None,
@@ -137,6 +140,7 @@ impl PodRow {
         metadata.name = Some(name.to_owned());
         metadata.namespace = Some(namespace.to_owned());
         metadata.uid = Some(self.uid.to_string());
+        metadata.resource_version = self.version.as_deref().map(str::to_owned);
         metadata.creation_timestamp = self.created.map(time::to_k8s);
         metadata.labels = self.labels.as_deref().cloned();
         pod.status.phase = self.phase;
@@ -235,7 +239,6 @@ mod tests {
         let mut forms = Forms::default();
         let row = read(&mut forms, pod("a", |_| {}));
         let expected = pod("a", |pod| {
-            pod["metadata"]["resourceVersion"] = Value::Null;
             pod["metadata"]["annotations"] = json!({"vpaObservedContainers": "app"});
             pod["spec"]["nodeName"] = Value::Null;
             pod["status"]["conditions"].as_array_mut().unwrap().remove(0);
@@ -248,7 +251,9 @@ mod tests {
             &mut forms,
             pod("b", |pod| pod["status"]["conditions"] = json!([unready])),
         );
-        assert_eq!(row.pod("shop", "b").status.conditions.len(), 1);
+        let unready = row.pod("shop", "b");
+        assert_eq!(unready.status.conditions.len(), 1);
+        assert_eq!(unready.metadata.resource_version, None);
     }
 
     #[test]

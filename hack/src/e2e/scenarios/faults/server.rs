@@ -19,8 +19,8 @@ use super::super::{
     install_crds,
     recommender::{GATE_ON, Recommender, checkpoint, recommended, watch_over},
     updater::{
-        PATIENCE, Updater, admission::Admission, fresh_lease, pods, ready, recommend, restarts, template,
-        uids, until_requests, vpa,
+        PATIENCE, Updater, admission::Admission, deployment, fresh_lease, pods, ready, recommend, restarts,
+        template, uids, until_requests, vpa,
     },
     workload,
 };
@@ -35,6 +35,13 @@ pub(super) fn all() -> Vec<Scenario> {
                     jump, no pod is evicted, each is resized once for each recommendation, and samples go on",
             needs: &[Need::Node, Need::LocalWebhooks, Need::Faults, Need::VirtualTime],
             run: |world| survive(world).boxed_local(),
+        },
+        Scenario {
+            name: "updater-watches-nothing",
+            about: "an updater that last saw a pod in the midst of a resize and hears no more of it does not evict it, hours \
+                    later, for a resize that was done long ago",
+            needs: &[Need::Node, Need::Faults, Need::VirtualTime],
+            run: |world| watches_nothing(world).boxed_local(),
         },
         Scenario {
             name: "two-updaters-at-once",
@@ -171,6 +178,58 @@ async fn more_samples(world: &World, name: &str, pause: Duration) -> Result<()> 
             })
         })
         .await
+}
+
+async fn watches_nothing(world: &World) -> Result<()> {
+    install_crds(world).await?;
+    fresh_lease(world).await?;
+    deployment(world, "web", 3).await?;
+    let policy = json!({"updateMode": "InPlaceOrRecreate"});
+    vpa(world, "Deployment", "web", policy).await?;
+    let before = ready(world, "web", 3).await?;
+    let updater = Updater::start(world, &["--eviction-tolerance=1"]).await?;
+    let mut was_seen = false;
+    for round in 1..=10 {
+        let next = recommend_next(world, round).await?;
+        was_seen = deaf_amid_a_resize(world, &updater).await?;
+        until_requests(world, "web", ("containers", 0), next).await?;
+        if was_seen {
+            break;
+        }
+    }
+    updater.stop().await?;
+    ensure!(was_seen, "the updater never saw a pod in the midst of a resize");
+    ensure!(
+        uids(&before) == uids(&pods(world, "web").await?),
+        "some pod is another one"
+    );
+    Ok(())
+}
+
+/// Ends the updater's watch of pods for three hours while the kubelet resizes them. Whether the updater had seen that, and
+/// so believed it for all this time.
+async fn deaf_amid_a_resize(world: &World, updater: &Updater) -> Result<bool> {
+    let is_at_it = |pod: &Value| {
+        let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+        conditions
+            .into_iter()
+            .any(|condition| condition["type"] == "PodResizeInProgress")
+    };
+    while !pods(world, "web").await?.values().any(is_at_it) {
+        world.pass(Duration::from_millis(100)).await?;
+    }
+    let faults = world.faults()?;
+    faults.add(
+        Fault::new(error(500, None))
+            .verbs(&["watch", "list"])
+            .on(&["pods"]),
+    );
+    faults.cut_watches();
+    updater.loops(world, 2).await?;
+    let was_seen = updater.skipped("ResizeInProgress").await? > 0.5;
+    world.pass(Duration::from_secs(3 * 3600)).await?;
+    faults.clear();
+    Ok(was_seen)
 }
 
 async fn two(world: &World) -> Result<()> {
