@@ -12,7 +12,7 @@ use common::{
 };
 
 use crate::{
-    eligible::{Candidate, is_lower},
+    eligible::{Candidate, Looks, is_lower, is_young},
     formula::{self, PodFormulas},
     group::{Groups, Replicas},
     hopeless,
@@ -328,10 +328,11 @@ impl<'a> Turn<'a> {
             return;
         }
         let mut due: Vec<(usize, Priority)> = Vec::new();
+        let mut looks = Looks::default();
         for index in updatable.iter().copied() {
             let look = self
                 .is_candidate(index, way, memory, now)
-                .and_then(|()| self.due(index, way, memory, now));
+                .and_then(|()| self.due_alike(index, way, memory, &mut looks, now));
             match look {
                 Ok(priority) => due.push((index, priority)),
                 Err(skip) => self.skip(index, skip),
@@ -372,6 +373,28 @@ impl<'a> Turn<'a> {
             (Decision::Evict, _) => Err(Skip::ResizeInProgress),
             (Decision::InfeasibleCached, _) => Err(Skip::InfeasibleBefore),
         }
+    }
+
+    /// Whether a pod is due, and how urgently; what was found for one of the same making holds for it too.
+    fn due_alike(
+        &self,
+        index: usize,
+        way: Way,
+        memory: &Memory,
+        looks: &mut Looks<'a>,
+        now: DateTime<Utc>,
+    ) -> Result<Priority, Skip> {
+        let pod = self.pod(index).ok_or(Skip::NoController)?;
+        if self.formulas(index, way.into()).is_some() || memory.infeasible(pod).is_some() {
+            return self.due(index, way, memory, now);
+        }
+        let is_young = is_young(pod, self.restrictions.settings, now);
+        if let Some(found) = looks.find(pod, is_young) {
+            return found;
+        }
+        let found = self.due(index, way, memory, now);
+        looks.add(pod, is_young, found);
+        found
     }
 
     /// Whether a pod is due, and how urgently.

@@ -94,8 +94,7 @@ impl Candidate<'_> {
         if quick_oom {
             return Ok(Due::QuickOom);
         }
-        let started = self.pod.status.start_time.ok_or(Skip::TooYoung)?;
-        if now.signed_duration_since(started) < settings.pod_lifetime {
+        if is_young(self.pod, settings, now) {
             return Err(Skip::TooYoung);
         }
         if priority.resource_diff < settings.pod_update_threshold {
@@ -145,6 +144,31 @@ impl Candidate<'_> {
     fn is_switched_off(&self, container: &Managed<'_>, settings: &Settings) -> bool {
         !settings.quirks.has(Quirk::AppliesToContainersSwitchedOff)
             && self.vpa.sizing.switches_off(container.name())
+    }
+}
+
+/// Whether a pod has not run for long enough to be disturbed for a change within its bounds.
+pub(crate) fn is_young(pod: &Pod, settings: &Settings, now: DateTime<Utc>) -> bool {
+    let started = pod.status.start_time;
+    started.is_none_or(|started| now.signed_duration_since(started) < settings.pod_lifetime)
+}
+
+/// Whether pods that were looked at are due, by all that this depends on.
+#[derive(Default)]
+pub(crate) struct Looks<'a>(Vec<(&'a Pod, bool, Result<Priority, Skip>)>);
+
+impl<'a> Looks<'a> {
+    /// How many pods are compared with, the last ones first: those of one controller are in most cases all alike.
+    const REACH: usize = 16;
+
+    pub(crate) fn find(&self, pod: &Pod, is_young: bool) -> Option<Result<Priority, Skip>> {
+        let mut looks = self.0.iter().rev().take(Self::REACH);
+        let alike = looks.find(|(other, was_young, _)| *was_young == is_young && other.is_made_like(pod));
+        alike.map(|(.., found)| *found)
+    }
+
+    pub(crate) fn add(&mut self, pod: &'a Pod, is_young: bool, found: Result<Priority, Skip>) {
+        self.0.push((pod, is_young, found));
     }
 }
 

@@ -1,5 +1,7 @@
 //! Laws of the plan, whatever the pod, the VPA and the LimitRanges: bounds, proportions, and an answer to everything.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -246,7 +248,7 @@ proptest! {
         });
         let total = list(Some(cpu_total + spare.0), Some(memory_total + spare.1));
         let own = if limits { json!({"requests": total, "limits": total}) } else { json!({"requests": total}) };
-        world.pod.spec.resources = serde_json::from_value(own).unwrap();
+        Arc::make_mut(&mut world.pod.spec).resources = serde_json::from_value(own).unwrap();
         let gates = world.gates.clone().with(Gate::CPUStartupBoost, boosted);
         let plan = plan(&world.input(&gates));
         for (resource, total) in Resource::BOTH.into_iter().zip([cpu_total + spare.0, memory_total + spare.1]) {

@@ -15,7 +15,7 @@ pub use slim::{
 
 pub(crate) use slim::{null_is_default, slim_metadata};
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use slim::Container;
 
@@ -212,12 +212,24 @@ impl Pod {
         self.native_sidecars().any(|container| container.name() == name)
     }
 
+    /// Whether two pods are known to be the same to a plan without a closer look, as copies of one are.
+    #[must_use]
+    pub fn is_made_like(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.spec, &other.spec)
+            && Arc::ptr_eq(&self.status.container_statuses, &other.status.container_statuses)
+            && Arc::ptr_eq(
+                &self.status.init_container_statuses,
+                &other.status.init_container_statuses,
+            )
+            && self.metadata.annotations == other.metadata.annotations
+    }
+
     /// Forgets what only tells of the past: how containers ran and ended, but for the last time one was killed for its memory.
     /// Pods of one controller are much alike without it.
     pub fn forget_runs(&mut self) {
         let status = &mut self.status;
-        let all = status.container_statuses.iter_mut();
-        for container in all.chain(&mut status.init_container_statuses) {
+        let all = Arc::make_mut(&mut status.container_statuses).iter_mut();
+        for container in all.chain(Arc::make_mut(&mut status.init_container_statuses)) {
             container.restart_count = 0;
             container.state = ContainerState::default();
             let ended = container.last_state.terminated.as_ref();

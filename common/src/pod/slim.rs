@@ -1,7 +1,7 @@
 //! A pod as we read it: of the 7 KB that a pod is on the wire, the fields that some component looks at. serde skips
 //! the rest while parsing, which is what makes a list of 150,000 pods cheap (`spec/stack.md` 3.1).
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
@@ -17,9 +17,9 @@ pub struct Pod {
     /// Who it is, without `managedFields` and other fields that nothing here reads.
     #[serde(default, deserialize_with = "slim_metadata")]
     pub metadata: ObjectMeta,
-    /// What it should be.
-    #[serde(default, deserialize_with = "null_is_default")]
-    pub spec: PodSpec,
+    /// What it should be. Pods that were made alike may share it.
+    #[serde(default, deserialize_with = "shared")]
+    pub spec: Arc<PodSpec>,
     /// What it is.
     #[serde(default, deserialize_with = "null_is_default")]
     pub status: PodStatus,
@@ -142,10 +142,10 @@ pub struct PodStatus {
     /// Its conditions, in the API's order.
     #[serde(deserialize_with = "null_is_default")]
     pub conditions: Vec<Condition>,
-    #[serde(deserialize_with = "null_is_default")]
-    pub(super) container_statuses: Vec<ContainerStatus>,
-    #[serde(deserialize_with = "null_is_default")]
-    pub(super) init_container_statuses: Vec<ContainerStatus>,
+    #[serde(deserialize_with = "shared")]
+    pub(super) container_statuses: Arc<Vec<ContainerStatus>>,
+    #[serde(deserialize_with = "shared")]
+    pub(super) init_container_statuses: Arc<Vec<ContainerStatus>>,
 }
 
 /// A condition of a pod.
@@ -253,6 +253,10 @@ pub(crate) fn slim_metadata<'de, D: Deserializer<'de>>(input: D) -> Result<Objec
         owner_references: slim.owner_references,
         ..ObjectMeta::default()
     })
+}
+
+fn shared<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(input: D) -> Result<Arc<T>, D::Error> {
+    null_is_default(input).map(Arc::new)
 }
 
 /// Go writes `null` for an empty list or struct where others leave the field out; both mean the same.

@@ -8,7 +8,10 @@ use std::{
 };
 
 use chrono::{DateTime, TimeDelta, Utc};
-use common::clock::Clock;
+use common::{
+    clock::Clock,
+    pod::{Phase, Pod},
+};
 use futures::future::BoxFuture;
 use http::{Method, Request, Response};
 use serde_json::Value;
@@ -318,10 +321,8 @@ impl Group {
             .all("pods", Some(namespace))
             .into_iter()
             .filter(|pod| pod.owners.iter().any(|uid| **uid == *owner_uid))
-            .map(|pod| pod.value())
-            .filter(|pod| {
-                pod["status"]["phase"] == "Running" && pod["metadata"]["deletionTimestamp"].is_null()
-            })
+            .filter_map(|pod| serde_json::from_slice::<Pod>(&pod.bytes).ok())
+            .filter(|pod| pod.status.phase == Phase::Running && pod.metadata.deletion_timestamp.is_none())
             .count();
         Self {
             name,

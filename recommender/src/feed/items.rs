@@ -70,7 +70,8 @@ impl Items {
         mut tell: impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut start = 0;
-        for (at, &byte) in chunk.iter().enumerate() {
+        let mut at = 0;
+        while let Some(&byte) = chunk.get(at) {
             let was = self.place;
             self.step(byte)?;
             match (was, self.place) {
@@ -87,6 +88,8 @@ impl Items {
                 }
                 _ => {}
             }
+            at += 1;
+            at += self.changes_nothing(chunk.get(at..).unwrap_or_default());
         }
         if self.place == Place::Item {
             self.begun
@@ -106,6 +109,20 @@ impl Items {
             Place::Before => Err(NoList::NoObject),
             _ => Err(NoList::BrokenOff),
         }
+    }
+
+    /// How many of the next bytes need no step of their own, which is most of them.
+    fn changes_nothing(&self, rest: &[u8]) -> usize {
+        let next = match (self.place, self.string) {
+            (Place::Item | Place::Value, Some(Text::Plain)) => {
+                rest.iter().position(|byte| matches!(byte, b'"' | b'\\'))
+            }
+            (Place::Item, None) => rest
+                .iter()
+                .position(|byte| matches!(byte, b'"' | b'{' | b'}' | b'[' | b']')),
+            _ => Some(0),
+        };
+        next.unwrap_or(rest.len())
     }
 
     fn step(&mut self, byte: u8) -> Result<(), NoList> {

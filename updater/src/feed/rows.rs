@@ -112,7 +112,10 @@ impl PodRow {
             conditions.filter(|condition| inplace::is_about_resize(condition) || is_unready(condition));
         let conditions: Box<[Condition]> = conditions.collect();
         let version = version.filter(|_| conditions.iter().any(inplace::is_about_resize));
-        let is_bound = pod.spec.node_name.take().is_some_and(|node| !node.is_empty());
+        let is_bound = Arc::make_mut(&mut pod.spec)
+            .node_name
+            .take()
+            .is_some_and(|node| !node.is_empty());
         let phase = std::mem::take(&mut pod.status.phase);
         let started = pod.status.start_time.take();
         pod.forget_runs();
