@@ -66,7 +66,7 @@ const FLAT: f64 = 0.05;
 #[command(verbatim_doc_comment)]
 pub struct Args {
     /// How long it may take at most; not to get to the end is a failure
-    #[arg(long, default_value_t = 30)]
+    #[arg(long, default_value_t = 20)]
     minutes: u64,
     /// How many days pass
     #[arg(long, default_value_t = 7.0)]

@@ -57,17 +57,34 @@ async fn answers(world: &World) -> Result<()> {
     let pods = deploy(world, 2).await?;
     let name = |pod: &Pod| pod.metadata.name.clone().context("a pod has a name");
     let first = name(pods.first().context("two pods")?)?;
-    let wrong = evict(
-        world,
-        &first,
-        json!({"preconditions": {"uid": "00000000-0000-0000-0000-000000000000"}}),
-    )
-    .await?;
-    ensure!(wrong.code == 409, "another pod's uid: {wrong:?}");
+    for (precondition, wrong, named) in [
+        ("uid", "00000000-0000-0000-0000-000000000000", "UID"),
+        ("resourceVersion", "1", "ResourceVersion"),
+    ] {
+        let refused = evict(world, &first, json!({"preconditions": {precondition: wrong}})).await?;
+        ensure!(
+            refused.code == 409 && refused.message().contains(named),
+            "another {precondition}: {refused:?}"
+        );
+    }
 
-    let gone = evict(world, &first, json!({})).await?;
-    ensure!(gone.code == 201, "without a budget: {gone:?}");
     let api = world.api::<Pod>();
+    world
+        .until(
+            "the pod is evicted as it was seen",
+            Duration::from_secs(60),
+            async || {
+                let Pod { metadata, .. } = api.get(&first).await?;
+                let seen = json!({"uid": metadata.uid, "resourceVersion": metadata.resource_version});
+                let answer = evict(world, &first, json!({"preconditions": seen})).await?;
+                Ok(match answer.code {
+                    201 => Look::Done(()),
+                    409 => Look::NotYet(answer.message().to_owned()),
+                    _ => anyhow::bail!("without a budget: {answer:?}"),
+                })
+            },
+        )
+        .await?;
     world
         .until("the evicted pod is gone", Duration::from_secs(60), async || {
             Ok(match api.get_opt(&first).await? {
