@@ -101,7 +101,7 @@ pub async fn run_all(places: &Places, scenarios: &[Scenario], jobs: usize) -> Re
         println!("{done}");
         done
     });
-    Report(runs.buffered(jobs.max(1)).collect().await)
+    Report(runs.buffer_unordered(jobs.max(1)).collect().await)
 }
 
 async fn run_one(places: &Places, scenario: &Scenario) -> Outcome {
