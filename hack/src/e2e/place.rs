@@ -128,13 +128,19 @@ impl Places {
         self.on.lacks(needs)
     }
 
+    /// Whether scenarios with these needs have their stage for themselves.
+    #[must_use]
+    pub fn are_alone(&self, needs: &[Need]) -> bool {
+        is_alone(self.on, needs)
+    }
+
     /// The stage for a scenario with these needs, none of which is lacking here.
     ///
     /// # Errors
     /// When a stage of its own does not start, or the shared one was not prepared.
     pub async fn stage_for(&self, needs: &[Need]) -> Result<StageFor<'_>> {
         let behind = Behind::needed_by(needs);
-        if is_alone(self.on, needs) {
+        if self.are_alone(needs) {
             return Ok(StageFor::Own(Box::new(Stage::open(self.on, behind).await?)));
         }
         let shared = self.stages.iter().find(|(what, _)| *what == behind);

@@ -258,13 +258,17 @@ async fn log(world: &World, pod: &Pod) -> Result<String> {
     Ok(pods.logs(&pod.name_any(), &LogParams::default()).await?)
 }
 
+/// Through the API server, whose way to a pod may be slow on a busy machine.
 async fn metrics(world: &World, pod: &Pod, port: u16) -> Result<String> {
-    let path = format!(
-        "/api/v1/namespaces/{NAMESPACE}/pods/{}:{port}/proxy/metrics",
-        pod.name_any()
-    );
-    let request = http::Request::get(path).body(Vec::new())?;
-    Ok(world.client.request_text(request).await?)
+    let name = pod.name_any();
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}:{port}/proxy/metrics");
+    world
+        .until(&format!("{name} shows its metrics"), PATIENCE, async || {
+            let request = http::Request::get(&path).body(Vec::new())?;
+            let answer = world.client.request_text(request).await;
+            Ok(answer.map_or_else(|error| Look::NotYet(error.to_string()), Look::Done))
+        })
+        .await
 }
 
 /// How many requests the API server has refused for want of a right.
