@@ -178,10 +178,9 @@ impl Controllers {
     }
 
     fn add_budgets_of(&mut self, context: &Context, namespace: &str, pods: &[&Object]) {
-        let at = RESOURCES
-            .iter()
-            .position(|one| *one == BUDGETS)
-            .unwrap_or_default();
+        let Some(at) = turn_of(BUDGETS) else {
+            return;
+        };
         for budget in context.api.store().all(BUDGETS, Some(namespace)) {
             let labels = of_budget(&budget.value());
             if pods.iter().any(|pod| labels.matches(|name| pod.label(name))) {
