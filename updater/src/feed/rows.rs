@@ -105,11 +105,12 @@ impl PodRow {
         }
         let is_boosted = unboost::is_boosted(&pod);
         let conditions = std::mem::take(&mut pod.status.conditions).into_iter();
-        // That a pod is ready is not worth the memory; that it is not matters to disruption budgets.
-        let is_unready =
-            |condition: &Condition| condition.type_ == "Ready" && (is_boosted || condition.status != "True");
-        let conditions =
-            conditions.filter(|condition| inplace::is_about_resize(condition) || is_unready(condition));
+        // That a pod is not ready matters to disruption budgets; that it is, only to one that is boosted.
+        let matters = |condition: &Condition| {
+            inplace::is_about_resize(condition)
+                || (condition.type_ == "Ready" && (is_boosted || condition.status != "True"))
+        };
+        let conditions = conditions.filter(matters);
         let conditions: Box<[Condition]> = conditions.collect();
         let version = version.filter(|_| conditions.iter().any(inplace::is_about_resize));
         let is_bound = Arc::make_mut(&mut pod.spec)
