@@ -229,7 +229,11 @@ impl Recommender {
             steps.done("LoadVPAs");
             // Pods come by themselves.
             steps.done("LoadPods");
-            self.load_metrics().await;
+            // A metrics-server that hangs has more time than a daemon that is asked to end.
+            tokio::select! {
+                () = self.load_metrics() => {}
+                () = shutdown.requested() => return Ok(()),
+            }
             self.feed.lock().count_ooms(clock.now());
             steps.done("LoadMetrics");
             self.feed.lock().delete_gone_pods(clock.now());

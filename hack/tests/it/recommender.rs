@@ -286,6 +286,35 @@ async fn what_cannot_be_read_is_an_error_and_never_nothing() {
 }
 
 #[tokio::test]
+async fn it_stops_in_time_though_nobody_answers_what_pods_use() {
+    let place = Place::new().await;
+    place.deploy("web").await;
+    place.vpa("web", Value::Null).await;
+    let recommender = place.recommender(&["--checkpoint-max-age=1h"]).await;
+    place
+        .until("it is served", async || place.has_recommendation("web").await)
+        .await;
+    let faults = place.sandbox.faults();
+    let hour = Effect::Latency {
+        milliseconds: 3_600_000,
+    };
+    let hangs = faults.add(Fault::new(hour).on(&["pods.metrics.k8s.io"]));
+    // While the recommender is at work time does not go on.
+    let asked = async {
+        while faults.struck(hangs) == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        () = place.pass(2) => panic!("nobody asked"),
+        () = asked => {}
+    }
+    let before = place.samples("web-app").await;
+    recommender.stop().await;
+    assert!(place.samples("web-app").await > before, "what it knew is written");
+}
+
+#[tokio::test]
 async fn orphans_are_collected_and_the_checkpoints_of_others_left_alone() {
     let place = Place::new().await;
     place.deploy("theirs").await;
