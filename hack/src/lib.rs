@@ -10,6 +10,7 @@ pub mod docs;
 pub mod e2e;
 pub mod fuzz;
 pub mod http;
+mod interrupt;
 mod proc;
 pub mod sandbox;
 pub mod soak;

@@ -14,6 +14,7 @@ use super::{
     teardown::tear_down,
     versions,
 };
+use crate::interrupt::interrupted;
 
 /// A real Kubernetes on this machine.
 #[derive(Clone, Debug, Subcommand)]
@@ -228,14 +229,6 @@ async fn up(arguments: UpArgs) -> Result<()> {
         cluster.stop().await
     } else {
         cluster.detach()
-    }
-}
-
-async fn interrupted() -> Result<()> {
-    let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    tokio::select! {
-        result = tokio::signal::ctrl_c() => result.context("waiting for Ctrl-C"),
-        _ = terminated.recv() => Ok(()),
     }
 }
 

@@ -1,12 +1,14 @@
 //! Runs scenarios side by side, each in a namespace of its own, and prints what came out.
 
-use std::{fmt, panic::AssertUnwindSafe, time::Duration};
+use std::{fmt, panic::AssertUnwindSafe, pin::pin, time::Duration};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args as ClapArgs;
 use futures::{FutureExt as _, StreamExt as _, stream};
+use tokio::sync::Mutex;
 
 use super::{On, Places, Scenario, all};
+use crate::interrupt::interrupted;
 
 /// Run scenarios on the sandbox or on a real cluster
 ///
@@ -58,20 +60,22 @@ impl Args {
             }
             return Ok(());
         }
-        let places = Places::prepare(on, &chosen).await?;
-        let mut failed = 0;
-        for round in 1..=repeat {
-            if repeat > 1 {
-                println!("round {round} of {repeat}");
-            }
-            let report = run_all(&places, &chosen, jobs).await;
-            println!("{report}");
-            failed += report.failed();
+        tokio::select! {
+            result = run_and_tell(on, &chosen, repeat, jobs) => result,
+            // Whatever a scenario has started ends when the scenario is dropped.
+            result = interrupted() => result.and_then(|()| bail!("interrupted")),
         }
-        places.stop().await?;
-        ensure!(failed == 0, "{failed} failed on the {on}");
-        Ok(())
     }
+}
+
+async fn run_and_tell(on: On, scenarios: &[Scenario], rounds: u32, jobs: usize) -> Result<()> {
+    let places = Places::prepare(on, scenarios).await?;
+    let report = run_all(&places, scenarios, rounds, jobs).await;
+    println!("{report}");
+    places.stop().await?;
+    let failed = report.failed();
+    ensure!(failed == 0, "{failed} failed on the {on}");
+    Ok(())
 }
 
 fn choose(names: &[String]) -> Result<Vec<Scenario>> {
@@ -87,24 +91,41 @@ fn choose(names: &[String]) -> Result<Vec<Scenario>> {
     Ok(chosen)
 }
 
-/// Runs scenarios, at most `jobs` side by side; a line is printed as each ends.
-pub async fn run_all(places: &Places, scenarios: &[Scenario], jobs: usize) -> Report {
-    let mut order: Vec<_> = scenarios.iter().collect();
+/// Runs scenarios so many times, at most `jobs` side by side; a line is printed as each ends. A round begins while the last
+/// scenarios of the one before are still at it, but no scenario runs beside itself.
+pub async fn run_all(places: &Places, scenarios: &[Scenario], rounds: u32, jobs: usize) -> Report {
+    let mut order: Vec<_> = scenarios
+        .iter()
+        .map(|scenario| (scenario, Mutex::new(())))
+        .collect();
     // Who starts a cluster first takes longest; at the end all others would be done and wait for it.
-    order.sort_by_key(|scenario| !places.are_alone(scenario.needs));
-    let runs = stream::iter(order).map(|scenario| async {
+    order.sort_by_key(|(scenario, _)| !places.are_alone(scenario.needs));
+    let order = &order;
+    let turns = (1..=rounds).flat_map(|round| order.iter().map(move |turn| (round, turn)));
+    let runs = stream::iter(turns).map(|(round, (scenario, turn))| async move {
+        let _turn = turn.lock().await;
         let started = tokio::time::Instant::now();
         let outcome = run_one(places, scenario).await;
-        let done = Done {
+        Done {
+            round,
             name: scenario.name,
             on: places.on(),
             outcome,
             took: started.elapsed(),
-        };
-        println!("{done}");
-        done
+        }
     });
-    Report(runs.buffer_unordered(jobs.max(1)).collect().await)
+    let mut runs = pin!(runs.buffer_unordered(jobs.max(1)));
+    let mut report = Report(Vec::new());
+    while let Some(done) = runs.next().await {
+        println!("{done}");
+        let round = done.round;
+        report.0.push(done);
+        let so_far = Tally::of(report.0.iter().filter(|done| done.round == round));
+        if rounds > 1 && so_far.all() == scenarios.len() {
+            println!("round {round} of {rounds}: {so_far}");
+        }
+    }
+    report
 }
 
 async fn run_one(places: &Places, scenario: &Scenario) -> Outcome {
@@ -142,6 +163,7 @@ pub enum Outcome {
 
 #[derive(Debug)]
 struct Done {
+    round: u32,
     name: &'static str,
     on: On,
     outcome: Outcome,
@@ -173,13 +195,13 @@ impl Report {
     /// How many failed.
     #[must_use]
     pub fn failed(&self) -> usize {
-        self.count(|outcome| matches!(outcome, Outcome::Failed(_)))
+        Tally::of(&self.0).failed
     }
 
     /// How many passed.
     #[must_use]
     pub fn passed(&self) -> usize {
-        self.count(|outcome| *outcome == Outcome::Passed)
+        Tally::of(&self.0).passed
     }
 
     /// Why the failed ones failed.
@@ -189,20 +211,47 @@ impl Report {
             _ => None,
         })
     }
-
-    fn count(&self, which: impl Fn(&Outcome) -> bool) -> usize {
-        self.0.iter().filter(|done| which(&done.outcome)).count()
-    }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let skipped = self.count(|outcome| matches!(outcome, Outcome::Skipped(_)));
-        write!(
-            f,
-            "{} passed, {} failed, {skipped} skipped",
-            self.passed(),
-            self.failed()
-        )
+        Tally::of(&self.0).fmt(f)
+    }
+}
+
+/// How many ended in which way.
+#[derive(Debug, Default)]
+struct Tally {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+}
+
+impl Tally {
+    fn of<'d>(done: impl IntoIterator<Item = &'d Done>) -> Self {
+        let mut tally = Self::default();
+        for done in done {
+            match done.outcome {
+                Outcome::Passed => tally.passed += 1,
+                Outcome::Failed(_) => tally.failed += 1,
+                Outcome::Skipped(_) => tally.skipped += 1,
+            }
+        }
+        tally
+    }
+
+    fn all(&self) -> usize {
+        self.passed + self.failed + self.skipped
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            passed,
+            failed,
+            skipped,
+        } = self;
+        write!(f, "{passed} passed, {failed} failed, {skipped} skipped")
     }
 }

@@ -11,7 +11,7 @@ use anyhow::Context;
 use futures::{StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 
-use crate::proc::Of;
+use crate::{interrupt::interrupted, proc::Of};
 
 use super::{
     Api, Object, Options, Sandbox, Write,
@@ -94,7 +94,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         sandbox.url()
     );
     println!("Ctrl-C stops it.");
-    tokio::signal::ctrl_c().await?;
+    interrupted().await?;
     drop(world);
     // The file is of no use any more, and nothing is lost when it has been taken away already.
     drop(std::fs::remove_file(&path));

@@ -14,7 +14,7 @@ async fn a_scenario_of_each_daemon_holds_on_the_sandbox() {
     scenarios.retain(|Scenario { name, .. }| ONE_OF_EACH.contains(name));
     assert_eq!(scenarios.len(), ONE_OF_EACH.len());
     let places = Places::prepare(On::Sandbox, &scenarios).await.unwrap();
-    let report = run_all(&places, &scenarios, scenarios.len()).await;
+    let report = run_all(&places, &scenarios, 1, scenarios.len()).await;
     let failures: Vec<_> = report.failures().collect();
     assert!(failures.is_empty(), "{failures:#?}");
     assert_eq!(report.passed(), scenarios.len(), "{report}");
