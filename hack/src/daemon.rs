@@ -21,8 +21,8 @@ use tokio::{
 
 use crate::{cluster::Image, proc::Of};
 
-/// Far more than a daemon takes to start or to stop.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Far more than a daemon takes to start or to stop, on a busy machine too.
+const PATIENCE: Duration = Duration::from_secs(400);
 const POLL: Duration = Duration::from_millis(20);
 
 /// Which daemon.

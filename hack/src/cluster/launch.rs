@@ -21,10 +21,10 @@ use super::{
 };
 
 /// How long a part may take to work; generous, because the machine may be busy with other things.
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_secs(400);
 const POLL: Duration = Duration::from_millis(100);
 /// A request that hangs is given up and asked again.
-const REQUEST: Duration = Duration::from_secs(5);
+const REQUEST: Duration = Duration::from_secs(30);
 
 /// A cluster that is being started.
 #[derive(Debug)]

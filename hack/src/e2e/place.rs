@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use common::clock::VirtualClock;
 use kube::Client;
 use tempfile::TempDir;
+use tokio::sync::Mutex;
 
 use super::{Need, Scenario, World};
 use crate::{
@@ -21,6 +22,8 @@ use crate::{
 
 /// How far simulated nodes move at once where hours pass: fine enough for usage that is measured every 15 s.
 const LARGE_STEP: Duration = Duration::from_secs(5);
+/// Held by who starts a cluster.
+static STARTING: Mutex<()> = Mutex::const_new(());
 
 /// Which place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -313,7 +316,10 @@ impl Stage {
             progress: Progress::Lines,
             ..cluster::Options::new(level)
         };
+        // Side by side, each would take as long as all, and the parts of a cluster do not wait for each other forever.
+        let one_at_a_time = STARTING.lock().await;
         let mut cluster = Cluster::start(options).await?;
+        drop(one_at_a_time);
         if behind == Behind::NodesWithImages {
             cluster = tokio::task::spawn_blocking(move || load_images(cluster)).await??;
         }

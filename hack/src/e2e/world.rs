@@ -29,6 +29,8 @@ use crate::{
 
 /// How often a condition is looked at where time is the machine's.
 const POLL: Duration = Duration::from_millis(100);
+/// How long anything may take, where two cores have five clusters to run; on an idle machine it is seconds.
+const PATIENCE: Duration = Duration::from_secs(400);
 /// How far virtual time goes between two looks.
 const STEP: Duration = Duration::from_secs(1);
 
@@ -188,7 +190,7 @@ impl World {
                 self.pod_path(&format!("{name}:{port}"), "proxy/load")
             );
             let what = format!("{container} of {name} takes the order to use {cpu} and {memory}");
-            self.until(&what, Duration::from_secs(30), async || {
+            self.until(&what, async || {
                 let request = Request::post(&path).body(Vec::new())?;
                 match self.client.request_text(request).await {
                     Ok(_) => Ok(Look::Done(())),
@@ -209,13 +211,21 @@ impl World {
     /// When the API server refuses.
     pub async fn remove(&self) -> Result<()> {
         let now = DeleteParams::default().grace_period(0);
-        self.api::<Pod>()
-            .delete_collection(&now, &Default::default())
-            .await?;
-        Api::<Namespace>::all(self.client.clone())
-            .delete(&self.namespace, &DeleteParams::background())
-            .await?;
-        Ok(())
+        let namespaces = Api::<Namespace>::all(self.client.clone());
+        self.until("the namespace is being removed", async || {
+            self.api::<Pod>()
+                .delete_collection(&now, &Default::default())
+                .await?;
+            match namespaces
+                .delete(&self.namespace, &DeleteParams::background())
+                .await
+            {
+                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                answer => drop(answer?),
+            }
+            Ok(Look::Done(()))
+        })
+        .await
     }
 
     /// Objects of one type in the scenario's namespace.
@@ -247,24 +257,21 @@ impl World {
             .with_context(|| format!("creating {name}"))
     }
 
-    /// Waits until a condition holds.
+    /// Waits until a condition holds; looks again when the API server could not answer for a moment.
     ///
     /// # Errors
-    /// When looking fails, or when it does not hold within `limit`; the message says what was seen last.
-    pub async fn until<T>(
-        &self,
-        what: &str,
-        limit: Duration,
-        mut look: impl AsyncFnMut() -> Result<Look<T>>,
-    ) -> Result<T> {
-        let deadline = tokio::time::Instant::now() + limit;
+    /// When looking fails for good, or when it does not hold within [`PATIENCE`]; the message says what was seen last.
+    pub async fn until<T>(&self, what: &str, mut look: impl AsyncFnMut() -> Result<Look<T>>) -> Result<T> {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
-            let seen = match look().await.with_context(|| format!("waiting until {what}"))? {
-                Look::Done(value) => return Ok(value),
-                Look::NotYet(seen) => seen,
+            let seen = match look().await {
+                Ok(Look::Done(value)) => return Ok(value),
+                Ok(Look::NotYet(seen)) => seen,
+                Err(error) if passes(&error) => format!("{error:#}"),
+                Err(error) => return Err(error.context(format!("waiting until {what}"))),
             };
             if tokio::time::Instant::now() > deadline {
-                bail!("not within {} s: {what}; last seen: {seen}", limit.as_secs());
+                bail!("not within {} s: {what}; last seen: {seen}", PATIENCE.as_secs());
             }
             match &self.time {
                 Some(time) => {
@@ -318,21 +325,17 @@ impl World {
     /// Waits until a pod is Ready.
     ///
     /// # Errors
-    /// When it is not within two minutes.
+    /// When it does not become so.
     pub async fn ready(&self, name: &str) -> Result<Pod> {
         let pods = self.api::<Pod>();
-        self.until(
-            &format!("pod {name} is ready"),
-            Duration::from_secs(120),
-            async || {
-                let pod = pods.get(name).await?;
-                Ok(if is_ready(&pod) {
-                    Look::Done(pod)
-                } else {
-                    Look::NotYet(in_short(&pod))
-                })
-            },
-        )
+        self.until(&format!("pod {name} is ready"), async || {
+            let pod = pods.get(name).await?;
+            Ok(if is_ready(&pod) {
+                Look::Done(pod)
+            } else {
+                Look::NotYet(in_short(&pod))
+            })
+        })
         .await
     }
 
@@ -393,4 +396,13 @@ pub fn in_short(pod: &Pod) -> String {
         status["phase"],
         false_ones.chain(states).collect::<Vec<_>>().join("; ")
     )
+}
+
+/// Whether an error is one of a busy API server, which answers later.
+fn passes(error: &anyhow::Error) -> bool {
+    match error.downcast_ref::<kube::Error>() {
+        Some(kube::Error::Api(status)) => status.code == 429 || status.code >= 500,
+        Some(kube::Error::Service(_) | kube::Error::HyperError(_)) => true,
+        _ => false,
+    }
 }

@@ -1,7 +1,5 @@
 //! What we ship is accepted and behaves as its schema says.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
 use futures::FutureExt as _;
 use http::Method;
@@ -41,20 +39,16 @@ pub async fn install(world: &World) -> Result<()> {
             .await
             .with_context(|| format!("applying {name}"))?;
         world
-            .until(
-                &format!("{name} is established"),
-                Duration::from_secs(30),
-                async || {
-                    let status = serde_json::to_value(definitions.get(&name).await?.status)?;
-                    let established = condition(&status, "Established") == "True"
-                        && condition(&status, "NamesAccepted") == "True";
-                    Ok(if established {
-                        Look::Done(())
-                    } else {
-                        Look::NotYet(status["conditions"].to_string())
-                    })
-                },
-            )
+            .until(&format!("{name} is established"), async || {
+                let status = serde_json::to_value(definitions.get(&name).await?.status)?;
+                let established = condition(&status, "Established") == "True"
+                    && condition(&status, "NamesAccepted") == "True";
+                Ok(if established {
+                    Look::Done(())
+                } else {
+                    Look::NotYet(status["conditions"].to_string())
+                })
+            })
             .await?;
     }
     Ok(())

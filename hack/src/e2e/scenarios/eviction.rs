@@ -1,7 +1,5 @@
 //! What `pods/eviction` answers, with and without a PodDisruptionBudget.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
 use futures::FutureExt as _;
 use http::Method;
@@ -70,23 +68,22 @@ async fn answers(world: &World) -> Result<()> {
 
     let api = world.api::<Pod>();
     world
-        .until(
-            "the pod is evicted as it was seen",
-            Duration::from_secs(60),
-            async || {
-                let Pod { metadata, .. } = api.get(&first).await?;
-                let seen = json!({"uid": metadata.uid, "resourceVersion": metadata.resource_version});
-                let answer = evict(world, &first, json!({"preconditions": seen})).await?;
-                Ok(match answer.code {
-                    201 => Look::Done(()),
-                    409 => Look::NotYet(answer.message().to_owned()),
-                    _ => anyhow::bail!("without a budget: {answer:?}"),
-                })
-            },
-        )
+        .until("the pod is evicted as it was seen", async || {
+            let Some(Pod { metadata, .. }) = api.get_opt(&first).await? else {
+                // Evicted, and the answer was lost.
+                return Ok(Look::Done(()));
+            };
+            let seen = json!({"uid": metadata.uid, "resourceVersion": metadata.resource_version});
+            let answer = evict(world, &first, json!({"preconditions": seen})).await?;
+            Ok(match answer.code {
+                201 => Look::Done(()),
+                409 => Look::NotYet(answer.message().to_owned()),
+                _ => anyhow::bail!("without a budget: {answer:?}"),
+            })
+        })
         .await?;
     world
-        .until("the evicted pod is gone", Duration::from_secs(60), async || {
+        .until("the evicted pod is gone", async || {
             Ok(match api.get_opt(&first).await? {
                 None => Look::Done(()),
                 Some(pod) => Look::NotYet(format!("deletionTimestamp {:?}", pod.metadata.deletion_timestamp)),
@@ -100,19 +97,15 @@ async fn answers(world: &World) -> Result<()> {
         .await?;
     let budgets = world.api::<PodDisruptionBudget>();
     world
-        .until(
-            "the budget has seen the pods",
-            Duration::from_secs(60),
-            async || {
-                let status = budgets.get("web").await?.status.unwrap_or_default();
-                let done = status.observed_generation == Some(1) && status.current_healthy == Some(2);
-                Ok(if done {
-                    Look::Done(())
-                } else {
-                    Look::NotYet(format!("{status:?}"))
-                })
-            },
-        )
+        .until("the budget has seen the pods", async || {
+            let status = budgets.get("web").await?.status.unwrap_or_default();
+            let done = status.observed_generation == Some(1) && status.current_healthy == Some(2);
+            Ok(if done {
+                Look::Done(())
+            } else {
+                Look::NotYet(format!("{status:?}"))
+            })
+        })
         .await?;
     let refused = evict(world, &name(pods.first().context("two pods")?)?, json!({})).await?;
     ensure!(

@@ -3,11 +3,7 @@
 
 mod upstream;
 
-use std::{
-    io::Write as _,
-    process::{Command, Stdio},
-    time::Duration,
-};
+use std::process::Stdio;
 
 use anyhow::{Context as _, Result, ensure};
 use common::{
@@ -18,9 +14,10 @@ use futures::FutureExt as _;
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Namespace};
 use kube::{
     Api, ResourceExt as _,
-    api::{ListParams, LogParams, Patch, PatchParams},
+    api::{DeleteParams, ListParams, LogParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
+use tokio::{io::AsyncWriteExt as _, process::Command};
 
 use super::super::{Look, Need, Scenario, World, in_short};
 use super::{recommender::recommended, workload};
@@ -34,7 +31,6 @@ const DAEMONS: [(&str, u16); 3] = [
     ("vpa-updater", 8943),
     ("vpa-admission-controller", 8944),
 ];
-const PATIENCE: Duration = Duration::from_secs(240);
 const NATIVE_SIDECARS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/kustomize/native-sidecars");
 
 pub(super) fn all() -> Vec<Scenario> {
@@ -59,9 +55,9 @@ pub(super) fn all() -> Vec<Scenario> {
 async fn by_kustomize(world: &World) -> Result<()> {
     restricted(world).await?;
     let kubectl = Kubectl::find(world).await?;
-    let mut objects = documents(&kubectl.run(&["kustomize", NATIVE_SIDECARS], "")?)?;
+    let mut objects = documents(&kubectl.run(&["kustomize", NATIVE_SIDECARS], "").await?)?;
     hurry(&mut objects);
-    kubectl.apply(&objects)?;
+    kubectl.apply(&objects).await?;
     running(world).await?;
     works(world, &["app", "proxy"]).await?;
     for (name, port) in DAEMONS {
@@ -108,7 +104,7 @@ async fn running(world: &World) -> Result<()> {
     for (name, _) in DAEMONS {
         let what = format!("all replicas of {name} are ready");
         world
-            .until(&what, PATIENCE, async || {
+            .until(&what, async || {
                 let deployment = deployments.get(name).await?;
                 let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas);
                 let ready = deployment.status.and_then(|status| status.ready_replicas);
@@ -149,7 +145,7 @@ async fn works(world: &World, sized: &[&str]) -> Result<()> {
     };
     let what = format!("{sized:?} of the running pods are resized in place");
     let resized = world
-        .until(&what, PATIENCE, async || {
+        .until(&what, async || {
             let pods = workload::replicas_ready(world, 2).await?;
             match first_wrong(world, &pods, sized).await? {
                 None => Ok(Look::Done(pods)),
@@ -177,10 +173,7 @@ async fn works(world: &World, sized: &[&str]) -> Result<()> {
         .api::<Deployment>()
         .patch("web", &PatchParams::default(), &Patch::Merge(three))
         .await?;
-    let pods = workload::replicas_ready(world, 3).await?;
-    let known = names(&resized);
-    let new = pods.iter().find(|pod| !known.contains(&pod.name_any()));
-    let new = new.context("there is no new pod")?;
+    let new = &admitted(world, &names(&resized)).await?;
     let observed = new.annotations().get("vpaObservedContainers");
     let mut observed: Vec<_> = observed.iter().flat_map(|names| names.split(", ")).collect();
     observed.sort_unstable();
@@ -243,6 +236,25 @@ async fn first_wrong(world: &World, pods: &[Pod], sized: &[&str]) -> Result<Opti
     Ok(None)
 }
 
+/// A new pod that admission was asked about: one that comes while no replica of it is reached is let pass.
+async fn admitted(world: &World, known: &[String]) -> Result<Pod> {
+    let pods: Api<Pod> = world.api();
+    world
+        .until("admission was asked about a new pod", async || {
+            let ready = workload::replicas_ready(world, known.len() + 1).await?;
+            let new = ready.into_iter().find(|pod| !known.contains(&pod.name_any()));
+            let new = new.context("there is no new pod")?;
+            if new.annotations().contains_key("vpaObservedContainers") {
+                return Ok(Look::Done(new));
+            }
+            let name = new.name_any();
+            pods.delete(&name, &DeleteParams::default().grace_period(0))
+                .await?;
+            Ok(Look::NotYet(format!("{name} was let pass")))
+        })
+        .await
+}
+
 fn bytes(quantity: &str) -> Result<Bytes> {
     Ok(Bytes::from_quantity(&quantity.parse::<Quantity>()?))
 }
@@ -263,7 +275,7 @@ async fn metrics(world: &World, pod: &Pod, port: u16) -> Result<String> {
     let name = pod.name_any();
     let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}:{port}/proxy/metrics");
     world
-        .until(&format!("{name} shows its metrics"), PATIENCE, async || {
+        .until(&format!("{name} shows its metrics"), async || {
             let request = http::Request::get(&path).body(Vec::new())?;
             let answer = world.client.request_text(request).await;
             Ok(answer.map_or_else(|error| Look::NotYet(error.to_string()), Look::Done))
@@ -306,13 +318,14 @@ impl Kubectl {
         })
     }
 
-    fn apply(&self, objects: &[Value]) -> Result<()> {
+    async fn apply(&self, objects: &[Value]) -> Result<()> {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
-        self.run(&["apply", "--server-side", "-f", "-"], &list.to_string())?;
+        self.run(&["apply", "--server-side", "-f", "-"], &list.to_string())
+            .await?;
         Ok(())
     }
 
-    fn run(&self, arguments: &[&str], input: &str) -> Result<String> {
+    async fn run(&self, arguments: &[&str], input: &str) -> Result<String> {
         let mut child = Command::new(self.programs.path("kubectl")?)
             .args(arguments)
             .env("KUBECONFIG", &self.kubeconfig)
@@ -322,9 +335,9 @@ impl Kubectl {
             .spawn()
             .context("running kubectl")?;
         if let Some(mut stdin) = child.stdin.take() {
-            stdin.write_all(input.as_bytes())?;
+            stdin.write_all(input.as_bytes()).await?;
         }
-        let output = child.wait_with_output()?;
+        let output = child.wait_with_output().await?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "kubectl {}: {said}", arguments.join(" "));
         Ok(String::from_utf8(output.stdout)?)

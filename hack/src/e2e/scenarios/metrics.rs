@@ -1,7 +1,5 @@
 //! Usage is served as metrics-server serves it.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use common::{api::metrics::PodMetrics, quantity::Quantity};
 use futures::FutureExt as _;
@@ -24,16 +22,12 @@ async fn served(world: &World) -> Result<()> {
     world.ready("busy").await?;
     let metrics = world.api::<PodMetrics>();
     let seen = world
-        .until(
-            "the pod's metrics are served",
-            Duration::from_secs(120),
-            async || {
-                Ok(match metrics.get_opt("busy").await? {
-                    Some(seen) if seen.containers.len() == 2 => Look::Done(seen),
-                    other => Look::NotYet(format!("{other:?}")),
-                })
-            },
-        )
+        .until("the pod's metrics are served", async || {
+            Ok(match metrics.get_opt("busy").await? {
+                Some(seen) if seen.containers.len() == 2 => Look::Done(seen),
+                other => Look::NotYet(format!("{other:?}")),
+            })
+        })
         .await?;
     let mut names: Vec<_> = seen
         .containers

@@ -1,7 +1,5 @@
 //! What `pods/resize` answers, row by row, and that what it accepts lands on the running containers.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
 use futures::{FutureExt as _, future::try_join_all};
 use http::Method;
@@ -324,22 +322,18 @@ async fn lands(world: &World) -> Result<()> {
     ensure!(answer.code == 200, "answered {answer:?}");
     let pods = world.api::<Pod>();
     let status = world
-        .until(
-            "the resize is in the status of both",
-            Duration::from_secs(60),
-            async || {
-                let status = serde_json::to_value(pods.get("web").await?.status)?;
-                let have = [
-                    &status["containerStatuses"][0]["resources"],
-                    &status["initContainerStatuses"][1]["resources"],
-                ];
-                Ok(if have == [&wanted, &wanted] {
-                    Look::Done(status)
-                } else {
-                    Look::NotYet(format!("{have:?}"))
-                })
-            },
-        )
+        .until("the resize is in the status of both", async || {
+            let status = serde_json::to_value(pods.get("web").await?.status)?;
+            let have = [
+                &status["containerStatuses"][0]["resources"],
+                &status["initContainerStatuses"][1]["resources"],
+            ];
+            Ok(if have == [&wanted, &wanted] {
+                Look::Done(status)
+            } else {
+                Look::NotYet(format!("{have:?}"))
+            })
+        })
         .await?;
     for container in [
         &status["containerStatuses"][0],

@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeMap,
     net::{Ipv4Addr, TcpListener},
-    time::Duration,
 };
 
 use admission::{
@@ -30,7 +29,7 @@ use common::{
 use futures::{FutureExt as _, future::join_all};
 use http::Method;
 use kube::{
-    Api,
+    Api, ResourceExt as _,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
@@ -39,7 +38,6 @@ use tokio::task::JoinHandle;
 use super::super::{Look, Need, Scenario, World};
 use super::{SETS_ARE_SHARED, install_crds, pod_spec};
 
-const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) const SETS: &str = "/apis/apps.kruise.io/v1beta1/sidecarsets";
 const CREATIONS: usize = 50;
 
@@ -106,7 +104,7 @@ impl Injector {
     pub(super) async fn register(&self, world: &World, name: &str, labels: &Value) -> Result<()> {
         let webhook = Webhook {
             client: Client::Url(self.url.clone()),
-            timeout_seconds: 10,
+            timeout_seconds: 30,
             ..Webhook::default()
         };
         let excluded = EXCLUDED.map(str::to_owned);
@@ -169,7 +167,7 @@ pub(super) fn set(world: &World) -> Value {
 pub(super) async fn made(world: &World, set: &Value) -> Result<SidecarSet> {
     let api: Api<SidecarSet> = Api::all(world.client.clone());
     world
-        .until("the set has a hash", PATIENCE, async || {
+        .until("the set has a hash", async || {
             let answer = world.send(Method::POST, SETS, "application/json", set).await?;
             if answer.code != 201 {
                 return Ok(Look::NotYet(format!("{answer:?}")));
@@ -210,7 +208,7 @@ async fn older_revision(world: &World, set: &SidecarSet, strategy: Value) -> Res
     let mut spec = json!({"spec": strategy});
     spec["spec"]["injectionStrategy"]["revision"]["revisionName"] = name.clone().into();
     world
-        .until("the revision is heard of", PATIENCE, async || {
+        .until("the revision is heard of", async || {
             let patch = Patch::Merge(&spec);
             Ok(
                 match api.patch(&world.namespace, &PatchParams::default(), &patch).await {
@@ -321,7 +319,7 @@ async fn until_revision(world: &World, revision: &str) -> Result<Value> {
     let pods = world.api::<Pod>();
     let env = json!({"name": "REVISION", "value": revision});
     world
-        .until("new pods have the sidecar", PATIENCE, async || {
+        .until("new pods have the sidecar", async || {
             let found = pods.list(&ListParams::default()).await?.items;
             for pod in &found {
                 let pod = serde_json::to_value(pod)?;
@@ -332,8 +330,16 @@ async fn until_revision(world: &World, revision: &str) -> Result<Value> {
                     return Ok(Look::Done(pod));
                 }
             }
-            pods.delete_collection(&DeleteParams::default().grace_period(0), &ListParams::default())
-                .await?;
+            // Not all there are: a good one may have come meanwhile.
+            for pod in &found {
+                let gone = pods
+                    .delete(&pod.name_any(), &DeleteParams::default().grace_period(0))
+                    .await;
+                match gone {
+                    Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                    answer => drop(answer?),
+                }
+            }
             Ok(Look::NotYet(format!("{} pods without it", found.len())))
         })
         .await
@@ -372,7 +378,7 @@ async fn is_exact(world: &World) -> Result<()> {
     let revision = older_revision(world, &set, strategy).await?;
     // The set, too, has to be heard of with its new strategy: a first pod of a third is always an old one.
     world
-        .until("the strategy is heard of", PATIENCE, async || {
+        .until("the strategy is heard of", async || {
             let old = create(world, "first", &["one"], &revision).await?;
             Ok(if old == 1 {
                 Look::Done(())
@@ -386,10 +392,23 @@ async fn is_exact(world: &World) -> Result<()> {
         dry_run: true,
         ..PostParams::default()
     };
-    for number in 0..5 {
-        let pod = serde_json::from_value(lone_pod(world, &format!("tried-{number}")))?;
+    let try_one = async || {
+        let pod = serde_json::from_value(lone_pod(world, "tried"))?;
         let pod = world.api::<Pod>().create(&tried, &pod).await?;
-        let found = record(&serde_json::to_value(pod)?, world)?.1;
+        anyhow::Ok(record(&serde_json::to_value(pod)?, world)?.1)
+    };
+    world
+        .until("the first pod is forgotten", async || {
+            let found = try_one().await?;
+            Ok(if found == revision {
+                Look::Done(())
+            } else {
+                Look::NotYet(found)
+            })
+        })
+        .await?;
+    for _ in 0..5 {
+        let found = try_one().await?;
         ensure!(found == revision, "a dry run was counted: {found}");
     }
     let old = create(world, "alone", &["one"; CREATIONS], &revision).await?;
@@ -407,7 +426,7 @@ async fn is_exact(world: &World) -> Result<()> {
     }
     let leases = world.api::<Lease>();
     world
-        .until("there are two replicas, and both inject", PATIENCE, async || {
+        .until("there are two replicas, and both inject", async || {
             let params = ListParams::default().labels("outrigger.dev/sidecarset-replica");
             let found = leases.list(&params).await?.items.len();
             if found != 2 {
@@ -452,7 +471,7 @@ async fn create(world: &World, round: &str, through: &[&str], revision: &str) ->
         }
     }
     world
-        .until("the pods are gone", PATIENCE, async || {
+        .until("the pods are gone", async || {
             pods.delete_collection(&DeleteParams::default().grace_period(0), &ListParams::default())
                 .await?;
             let left = pods.list(&ListParams::default()).await?.items.len();

@@ -1,6 +1,6 @@
 //! SidecarSets where Outrigger keeps them: revisions, status, and new images for running pods.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
 use common::{
@@ -23,7 +23,6 @@ use super::{
     updater::Updater,
 };
 
-const PATIENCE: Duration = Duration::from_secs(120);
 const PODS: usize = 3;
 
 pub(super) fn all() -> Vec<Scenario> {
@@ -171,7 +170,7 @@ async fn until_status(
 ) -> Result<SidecarSetStatus> {
     let api: Api<SidecarSet> = Api::all(world.client.clone());
     world
-        .until(what, PATIENCE, async || {
+        .until(what, async || {
             let set = api.get(&world.namespace).await?;
             let generation = set.metadata.generation.unwrap_or_default();
             Ok(match set.status {
@@ -224,7 +223,7 @@ async fn with_image(world: &World, image: &str) -> Result<usize> {
 async fn until_injected(world: &World) -> Result<BTreeMap<String, Value>> {
     let now = DeleteParams::default().grace_period(0);
     world
-        .until("all pods have the agent", PATIENCE, async || {
+        .until("all pods have the agent", async || {
             let pods = pods(world).await?;
             let without: Vec<_> = pods.values().filter(|pod| agent(pod).is_null()).collect();
             for pod in &without {
@@ -243,7 +242,7 @@ async fn until_injected(world: &World) -> Result<BTreeMap<String, Value>> {
 /// Waits until all pods have the image. On the way at most one of them runs another than it should.
 async fn until_one_by_one(world: &World, image: &str) -> Result<()> {
     world
-        .until("all pods have the new image", PATIENCE, async || {
+        .until("all pods have the new image", async || {
             let pods = pods(world).await?;
             let is_under_way = |pod: &Value| {
                 let statuses = pod["status"]["containerStatuses"].as_array();
@@ -270,7 +269,7 @@ async fn until_one_by_one(world: &World, image: &str) -> Result<()> {
 /// Waits until all pods say that they cannot be updated, and events do.
 async fn until_told(world: &World) -> Result<()> {
     world
-        .until("the pods say that they cannot take it", PATIENCE, async || {
+        .until("the pods say that they cannot take it", async || {
             let pods = pods(world).await?;
             let tells = |pod: &&Value| {
                 let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
@@ -299,7 +298,7 @@ async fn until_told(world: &World) -> Result<()> {
 async fn until_older(world: &World, revision: &str) -> Result<()> {
     let env = json!({"name": "REVISION", "value": "new"});
     world
-        .until("new pods have the first revision", PATIENCE, async || {
+        .until("new pods have the first revision", async || {
             let pods = pods(world).await?;
             let is_first = |pod: &&Value| {
                 agent(pod)["image"] == world.image.as_str()

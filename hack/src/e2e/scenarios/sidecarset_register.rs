@@ -1,9 +1,6 @@
 //! The injector as it registers itself: webhooks and conversion, and nothing of them once it injects no more.
 
-use std::{
-    net::{Ipv4Addr, TcpListener},
-    time::Duration,
-};
+use std::net::{Ipv4Addr, TcpListener};
 
 use admission::sidecarset::settings::{Mode, Settings};
 use anyhow::{Context as _, Result, bail, ensure};
@@ -33,7 +30,6 @@ use super::{
     sidecarset_size::{pods_of, recommend, resources, vpa},
 };
 
-const PATIENCE: Duration = Duration::from_secs(60);
 const DEFINITION: &str = "sidecarsets.apps.kruise.io";
 const ALPHA: &str = "/apis/apps.kruise.io/v1alpha1/sidecarsets";
 const BETA: &str = "/apis/apps.kruise.io/v1beta1/sidecarsets";
@@ -74,9 +70,16 @@ impl Admission {
         Ok((Self { shutdown, running }, port))
     }
 
-    async fn stop(self) -> Result<()> {
+    async fn stop(mut self) -> Result<()> {
         self.shutdown.request();
-        Ok(self.running.await??)
+        Ok((&mut self.running).await??)
+    }
+}
+
+/// One that a failed scenario left would register itself again, and change the sets of others.
+impl Drop for Admission {
+    fn drop(&mut self) {
+        self.shutdown.request();
     }
 }
 
@@ -114,8 +117,6 @@ async fn registers(world: &World) -> Result<()> {
     vpa(world).await?;
     recommend(world, "40m", "40Mi").await?;
     deployment(world, 1).await?;
-    let pod = until_sized(world).await?;
-    let found = resources(&pod);
     let expected = json!({
         "app": {"requests": {"cpu": "40m", "memory": "40Mi"}, "limits": {"cpu": "800m", "memory": "160Mi"}},
         // A tenth of the limit, and half of the request.
@@ -123,7 +124,7 @@ async fn registers(world: &World) -> Result<()> {
         "proxy": {"requests": {"cpu": "5m", "memory": "16Mi"}, "limits": {"cpu": "100m", "memory": "64Mi"}},
         "setup": {"requests": {"cpu": "10m", "memory": "16Mi"}},
     });
-    ensure!(found == expected, "sized to {found}");
+    until_sized(world, &expected).await?;
 
     injector.stop().await?;
     let refused = lone_pod(world, "refused").await;
@@ -132,7 +133,7 @@ async fn registers(world: &World) -> Result<()> {
     let (sizer, _) = Admission::start(world, Mode::Size, port)?;
     until_registered(world, false).await?;
     world
-        .until("pods come without an injector", PATIENCE, async || {
+        .until("pods come without an injector", async || {
             Ok(match lone_pod(world, "let-be").await {
                 Ok(_) => Look::Done(()),
                 Err(error) => Look::NotYet(error.to_string()),
@@ -148,7 +149,7 @@ async fn until_registered(world: &World, injects: bool) -> Result<()> {
     let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
     let strategy = if injects { "Webhook" } else { "None" };
     world
-        .until("the API server knows who injects", PATIENCE, async || {
+        .until("the API server knows who injects", async || {
             let [inject, size] = names(world);
             let is_there = configurations.get_opt(&inject).await?.is_some();
             let sizes = configurations.get_opt(&size).await?.is_some();
@@ -172,7 +173,7 @@ fn old_set(world: &World) -> String {
 async fn is_set(world: &World, path: &str, set: &Value) -> Result<()> {
     let name = set["metadata"]["name"].as_str().context("a set has a name")?;
     world
-        .until("the set has a hash", PATIENCE, async || {
+        .until("the set has a hash", async || {
             let answer = world.send(Method::POST, path, "application/json", set).await?;
             if answer.code != 201 {
                 return Ok(Look::NotYet(format!("{answer:?}")));
@@ -238,24 +239,27 @@ async fn converts(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the pod of the Deployment went through both webhooks; one that came before they were heard of is made again.
-async fn until_sized(world: &World) -> Result<Value> {
+/// Waits until the pod of the Deployment went through both webhooks and is sized; one that came before they, or the VPA,
+/// were heard of is made again.
+async fn until_sized(world: &World, expected: &Value) -> Result<()> {
     world
-        .until("a pod goes through both webhooks", PATIENCE, async || {
-            let mut found = 0;
+        .until("a pod goes through both webhooks", async || {
+            let mut found = Vec::new();
             for pod in pods_of(world, &format!("of={}", world.namespace)).await? {
-                found += 1;
                 let annotations = &pod["metadata"]["annotations"];
-                if annotations.get(HASH).is_some() && annotations.get(sizing::ANNOTATION).is_some() {
-                    return Ok(Look::Done(pod));
+                let marks = [HASH, sizing::ANNOTATION];
+                let sized = resources(&pod);
+                if marks.iter().all(|mark| annotations.get(mark).is_some()) && sized == *expected {
+                    return Ok(Look::Done(()));
                 }
+                found.push(format!("{annotations} {sized}"));
                 let name = pod["metadata"]["name"].as_str().unwrap_or_default();
                 world
                     .api::<Pod>()
                     .delete(name, &DeleteParams::default().grace_period(0))
                     .await?;
             }
-            Ok(Look::NotYet(format!("{found} pods without")))
+            Ok(Look::NotYet(found.join(" | ")))
         })
         .await
 }

@@ -1,9 +1,6 @@
 //! Formulas where somebody else injects: pods as Kruise leaves them, sized at creation and kept true by a resize.
 
-use std::{
-    net::{Ipv4Addr, TcpListener},
-    time::Duration,
-};
+use std::net::{Ipv4Addr, TcpListener};
 
 use anyhow::{Context as _, Result, ensure};
 use common::{
@@ -28,7 +25,6 @@ use tokio::task::JoinHandle;
 use super::super::{Look, Need, Scenario, World};
 use super::{SETS_ARE_SHARED, install_crds};
 
-const PATIENCE: Duration = Duration::from_secs(60);
 const SETS: &str = "/apis/apps.kruise.io/v1beta1/sidecarsets";
 
 pub(super) fn all() -> Vec<Scenario> {
@@ -199,7 +195,7 @@ async fn stories(world: &World) -> Result<()> {
     let admission = Admission::start(world)?;
     for story in STORIES {
         let sidecar = world
-            .until("the sidecar has what the story says", PATIENCE, async || {
+            .until("the sidecar has what the story says", async || {
                 let sidecar = story.admitted(world).await?;
                 let resources = &sidecar["resources"];
                 // Until the webhook is heard of, the sidecar keeps what it came with.
@@ -259,7 +255,7 @@ impl Story {
         pods.delete(&name, &DeleteParams::default().grace_period(0))
             .await?;
         world
-            .until("the pod is gone", PATIENCE, async || {
+            .until("the pod is gone", async || {
                 Ok(match pods.get_opt(&name).await? {
                     Some(_) => Look::NotYet("there".to_owned()),
                     None => Look::Done(()),
@@ -393,7 +389,7 @@ async fn formula_changes(world: &World, updater: &super::updater::Updater, befor
             anyhow::Ok(reached)
         };
         world
-            .until("the formula reaches pods", PATIENCE, async || {
+            .until("the formula reaches pods", async || {
                 Ok(match count().await? {
                     reached if reached == expected => Look::Done(()),
                     reached => Look::NotYet(format!("{reached} of {expected} pods with {strategy}")),
@@ -413,38 +409,34 @@ async fn formula_changes(world: &World, updater: &super::updater::Updater, befor
 async fn until_all(world: &World, expected: &Value, again: bool) -> Result<()> {
     let pods = world.api::<Pod>();
     world
-        .until(
-            "app, sidecar and mesh have what they should",
-            PATIENCE,
-            async || {
-                let found = pods.list(&ListParams::default().labels("app=web")).await?.items;
-                let mut done = 0;
-                let mut last = Value::Null;
-                for pod in found
-                    .into_iter()
-                    .filter(|pod| pod.metadata.deletion_timestamp.is_none())
-                {
-                    let name = pod.metadata.name.clone().unwrap_or_default();
-                    last = resources(&serde_json::to_value(pod)?);
-                    if last == *expected {
-                        done += 1;
-                    } else if again {
-                        pods.delete(&name, &DeleteParams::default().grace_period(0))
-                            .await?;
-                    } else {
-                        ensure!(
-                            last["app"] != expected["app"] && last["side"] != expected["side"],
-                            "one was resized without the other: {last}"
-                        );
-                    }
-                }
-                Ok(if done == 2 {
-                    Look::Done(())
+        .until("app, sidecar and mesh have what they should", async || {
+            let found = pods.list(&ListParams::default().labels("app=web")).await?.items;
+            let mut done = 0;
+            let mut last = Value::Null;
+            for pod in found
+                .into_iter()
+                .filter(|pod| pod.metadata.deletion_timestamp.is_none())
+            {
+                let name = pod.metadata.name.clone().unwrap_or_default();
+                last = resources(&serde_json::to_value(pod)?);
+                if last == *expected {
+                    done += 1;
+                } else if again {
+                    pods.delete(&name, &DeleteParams::default().grace_period(0))
+                        .await?;
                 } else {
-                    Look::NotYet(format!("{done} pods, and one with {last}"))
-                })
-            },
-        )
+                    ensure!(
+                        last["app"] != expected["app"] && last["side"] != expected["side"],
+                        "one was resized without the other: {last}"
+                    );
+                }
+            }
+            Ok(if done == 2 {
+                Look::Done(())
+            } else {
+                Look::NotYet(format!("{done} pods, and one with {last}"))
+            })
+        })
         .await
 }
 

@@ -37,16 +37,12 @@ async fn day(world: &World) -> Result<()> {
     let config = recommender::Config::from_flags([])?;
     let daemon = Running::start(world, |context| recommender::run(config, context));
     world
-        .until(
-            "the recommender is at work",
-            Duration::from_secs(120),
-            async || {
-                Ok(match recommendation(world).await? {
-                    Some(_) => Look::Done(()),
-                    None => Look::NotYet("no recommendation".to_owned()),
-                })
-            },
-        )
+        .until("the recommender is at work", async || {
+            Ok(match recommendation(world).await? {
+                Some(_) => Look::Done(()),
+                None => Look::NotYet("no recommendation".to_owned()),
+            })
+        })
         .await?;
     world.pass(Duration::from_secs(3600)).await?;
     let hour = recommendation(world).await?.context("none after an hour")?;

@@ -1,8 +1,6 @@
 //! What a scenario says that a container uses is what is measured.
 
-use std::time::Duration;
-
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use common::{
     api::metrics::PodMetrics,
     quantity::{Bytes, MilliCpu, Quantity},
@@ -29,20 +27,14 @@ async fn measured(world: &World) -> Result<()> {
     world.usage("busy", "app", "60m", "32Mi").await?;
     let metrics = world.api::<PodMetrics>();
     let (_, proxy) = world
-        .until(
-            "the app is seen to use more",
-            Duration::from_secs(120),
-            async || {
-                let seen = (usage(&metrics, "app").await?, usage(&metrics, "proxy").await?);
-                Ok(match seen {
-                    // A busy machine may not let it use all the CPU it wants.
-                    (Some(app), Some(proxy)) if app.0.0 >= 20 && app.1.0 >= 32 << 20 => {
-                        Look::Done((app, proxy))
-                    }
-                    other => Look::NotYet(format!("{other:?}")),
-                })
-            },
-        )
+        .until("the app is seen to use more", async || {
+            let seen = (usage(&metrics, "app").await?, usage(&metrics, "proxy").await?);
+            Ok(match seen {
+                // A busy machine may not let it use all the CPU it wants.
+                (Some(app), Some(proxy)) if app.0.0 >= 10 && app.1.0 >= 32 << 20 => Look::Done((app, proxy)),
+                other => Look::NotYet(format!("{other:?}")),
+            })
+        })
         .await?;
     ensure!(
         proxy.0.0 < 20 && proxy.1.0 < 32 << 20,
@@ -56,7 +48,11 @@ async fn usage(metrics: &Api<PodMetrics>, name: &str) -> Result<Option<(MilliCpu
         return Ok(None);
     };
     let container = pod.containers.iter().find(|container| container.name == name);
-    let usage = &container.with_context(|| format!("no usage of {name}"))?.usage;
+    // The sidecar is measured before the app has started.
+    let Some(container) = container else {
+        return Ok(None);
+    };
+    let usage = &container.usage;
     let read = |wire: &Option<Wire>| wire.as_ref().map(Quantity::try_from).transpose();
     let (cpu, memory) = (read(&usage.cpu)?, read(&usage.memory)?);
     Ok(Some((

@@ -1,7 +1,5 @@
 //! A Deployment with a native sidecar lives as on every cluster.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
 use futures::FutureExt as _;
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
@@ -38,24 +36,20 @@ pub(super) async fn deploy(world: &World, replicas: usize) -> Result<Vec<Pod>> {
 pub(super) async fn replicas_ready(world: &World, replicas: usize) -> Result<Vec<Pod>> {
     let pods = world.api::<Pod>();
     world
-        .until(
-            &format!("{replicas} pods of web are ready"),
-            Duration::from_secs(120),
-            async || {
-                let live = pods.list(&ListParams::default().labels("app=web")).await?.items;
-                let live: Vec<_> = live
-                    .into_iter()
-                    .filter(|pod| pod.metadata.deletion_timestamp.is_none())
-                    .collect();
-                let done = live.len() == replicas && live.iter().all(is_ready);
-                let seen = live.iter().map(in_short).collect::<Vec<_>>().join(" | ");
-                Ok(if done {
-                    Look::Done(live)
-                } else {
-                    Look::NotYet(seen)
-                })
-            },
-        )
+        .until(&format!("{replicas} pods of web are ready"), async || {
+            let live = pods.list(&ListParams::default().labels("app=web")).await?.items;
+            let live: Vec<_> = live
+                .into_iter()
+                .filter(|pod| pod.metadata.deletion_timestamp.is_none())
+                .collect();
+            let done = live.len() == replicas && live.iter().all(is_ready);
+            let seen = live.iter().map(in_short).collect::<Vec<_>>().join(" | ");
+            Ok(if done {
+                Look::Done(live)
+            } else {
+                Look::NotYet(seen)
+            })
+        })
         .await
 }
 

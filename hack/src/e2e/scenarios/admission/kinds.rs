@@ -4,14 +4,15 @@ use anyhow::{Result, ensure};
 use common::api::k8s::{Deployment, Job, Lease, Pod};
 use futures::FutureExt as _;
 use http::Method;
-use kube::api::{DeleteParams, ListParams};
+use kube::{
+    ResourceExt as _,
+    api::{DeleteParams, ListParams},
+};
 use serde_json::{Value, json};
 
 use super::super::super::{Look, Need, Scenario, World};
 use super::super::{pod, pod_spec};
-use super::{
-    Admission, PATIENCE, configuration, first_requests, install_crds, native_sidecars, unregister, vpa, vpas,
-};
+use super::{Admission, configuration, first_requests, install_crds, native_sidecars, unregister, vpa, vpas};
 
 pub(super) fn all() -> Vec<Scenario> {
     vec![Scenario {
@@ -66,7 +67,7 @@ async fn sized(world: &World) -> Result<()> {
 
     let without_gate = Admission::start(world, Admission::config(world, native_sidecars(false))?);
     let pod = world
-        .until("the webhook is the one without the gate", PATIENCE, async || {
+        .until("the webhook is the one without the gate", async || {
             let pod = new_pod(world, "gate-off").await?;
             let proxy = &pod["spec"]["initContainers"][1]["resources"]["requests"];
             let app = &pod["spec"]["containers"][0]["resources"]["requests"];
@@ -101,27 +102,30 @@ async fn job_and_bare_pod(world: &World, round: &str, app: &Value, proxy: &Value
     world
         .create_object::<Job>(json!({
             "metadata": {"name": "batch"},
-            "spec": {"template": {"metadata": {"labels": {"round": round}}, "spec": spec}},
+            "spec": {"backoffLimit": 100, "template": {"metadata": {"labels": {"round": round}}, "spec": spec}},
         }))
         .await?;
     let pods = world.api::<Pod>();
     let label = format!("batch.kubernetes.io/job-name=batch,round={round}");
-    let found = world
-        .until("there is a pod of the Job", PATIENCE, async || {
+    let now = DeleteParams::default().grace_period(0);
+    world
+        .until("there is a pod of the Job, and it is sized", async || {
             let found = pods.list(&ListParams::default().labels(&label)).await?.items;
-            Ok(match found.first() {
-                Some(pod) => Look::Done(serde_json::to_value(pod)?),
-                None => Look::NotYet("none".to_owned()),
-            })
+            let live = found.iter().find(|pod| pod.metadata.deletion_timestamp.is_none());
+            let Some(pod) = live else {
+                return Ok(Look::NotYet("none".to_owned()));
+            };
+            let value = serde_json::to_value(pod)?;
+            let requests = |list: &str, at: usize| value["spec"][list][at]["resources"]["requests"].clone();
+            let (of_app, of_proxy) = (requests("containers", 0), requests("initContainers", 1));
+            if of_app == *app && of_proxy == *proxy {
+                return Ok(Look::Done(()));
+            }
+            // The Job may not have been heard of in time; it makes another pod.
+            pods.delete(&pod.name_any(), &now).await?;
+            Ok(Look::NotYet(format!("{of_app} {of_proxy}")))
         })
         .await?;
-    let requests = &found["spec"]["containers"][0]["resources"]["requests"];
-    ensure!(requests == app, "the Job's pod requests {requests}, {round}");
-    let requests = &found["spec"]["initContainers"][1]["resources"]["requests"];
-    ensure!(
-        requests == proxy,
-        "the Job's sidecar requests {requests}, {round}"
-    );
     world
         .api::<Job>()
         .delete("batch", &DeleteParams::background())
@@ -135,11 +139,12 @@ async fn job_and_bare_pod(world: &World, round: &str, app: &Value, proxy: &Value
             && bare["metadata"]["annotations"]["vpaObservedContainers"].is_null(),
         "a bare pod was touched: {bare}"
     );
-    let now = DeleteParams::default().grace_period(0);
     pods.delete(&format!("bare-{round}"), &now).await?;
     world
-        .until("the Job and its pod are gone", PATIENCE, async || {
-            let left = pods.list(&ListParams::default().labels(&label)).await?.items;
+        .until("the Job and its pod are gone", async || {
+            let of_job = ListParams::default().labels(&label);
+            pods.delete_collection(&now, &of_job).await?;
+            let left = pods.list(&of_job).await?.items;
             let job = world.api::<Job>().get_opt("batch").await?;
             Ok(if left.is_empty() && job.is_none() {
                 Look::Done(())
@@ -154,7 +159,7 @@ async fn job_and_bare_pod(world: &World, round: &str, app: &Value, proxy: &Value
 /// later.
 async fn until_sized(world: &World, round: &str, expected: &Value) -> Result<Value> {
     world
-        .until("new pods are sized", PATIENCE, async || {
+        .until("new pods are sized", async || {
             let pod = new_pod(world, round).await?;
             Ok(match first_requests(&pod, expected) {
                 Ok(()) => Look::Done(pod),
@@ -172,7 +177,7 @@ async fn new_pod(world: &World, round: &str) -> Result<Value> {
         deployments.delete("web", &DeleteParams::background()).await?;
     }
     world
-        .until("there is no pod of web", PATIENCE, async || {
+        .until("there is no pod of web", async || {
             pods.delete_collection(
                 &DeleteParams::default().grace_period(0),
                 &ListParams::default().labels("app=web"),
@@ -200,7 +205,7 @@ async fn new_pod(world: &World, round: &str) -> Result<Value> {
         .await?;
     let label = format!("app=web,round={round}");
     world
-        .until("there is a pod of web", PATIENCE, async || {
+        .until("there is a pod of web", async || {
             let found = pods.list(&ListParams::default().labels(&label)).await?.items;
             Ok(match found.first() {
                 Some(pod) => Look::Done(serde_json::to_value(pod)?),
@@ -238,7 +243,7 @@ async fn denied(world: &World) -> Result<()> {
 async fn leased(world: &World) -> Result<()> {
     let leases = world.api::<Lease>();
     world
-        .until("the status lease is renewed", PATIENCE, async || {
+        .until("the status lease is renewed", async || {
             let lease = leases.get_opt("vpa-admission-controller").await?;
             let renewed = lease.and_then(|lease| lease.spec?.renew_time);
             Ok(match renewed {

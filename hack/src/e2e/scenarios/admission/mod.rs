@@ -27,8 +27,6 @@ use tokio::task::JoinHandle;
 use super::super::{Look, Scenario, World};
 use super::install_crds;
 
-const PATIENCE: Duration = Duration::from_secs(60);
-
 pub(super) fn all() -> Vec<Scenario> {
     [
         kinds::all(),
@@ -196,7 +194,7 @@ impl Owner {
         is_so: impl Fn(&Value) -> Result<(), String>,
     ) -> Result<Value> {
         world
-            .until(what, PATIENCE, async || {
+            .until(what, async || {
                 Ok(match self.pod(world, spec).await? {
                     Err(refused) => Look::NotYet(refused),
                     Ok(pod) => match is_so(&pod) {

@@ -12,7 +12,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::super::super::{Look, Need, Scenario, World};
-use super::{Owner, PATIENCE, configuration, first_requests, install_crds, unregister, vpa};
+use super::{Owner, configuration, first_requests, install_crds, unregister, vpa};
 use crate::daemon::{Daemon, Process};
 
 pub(super) fn all() -> Vec<Scenario> {
@@ -51,7 +51,7 @@ async fn reloaded(world: &World) -> Result<()> {
         "Successfully patched webhook with new client CA",
     ] {
         world
-            .until(words, PATIENCE, async || {
+            .until(words, async || {
                 Ok(match process.logged(words) {
                     Some(_) => Look::Done(()),
                     None => Look::NotYet(format!("{:?}", process.log().last())),

@@ -13,7 +13,7 @@ use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
 use super::super::super::{Look, Need, Scenario, World};
-use super::{Admission, Owner, PATIENCE, configuration, install_crds, unregister, vpa, vpa_object, vpas};
+use super::{Admission, Owner, configuration, install_crds, unregister, vpa, vpa_object, vpas};
 
 pub(super) fn all() -> Vec<Scenario> {
     vec![Scenario {
@@ -443,7 +443,7 @@ async fn accepts_valid_and_rejects_invalid(world: &World) -> Result<()> {
         "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
     for (invalid, words) in [(object, ""), (ratio, no_quantity)] {
         let denied = world
-            .until("an invalid VPA is denied", PATIENCE, async || {
+            .until("an invalid VPA is denied", async || {
                 let answer = world
                     .send(Method::POST, &path, "application/json", &invalid)
                     .await?;

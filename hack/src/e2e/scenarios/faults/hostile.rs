@@ -16,7 +16,7 @@ use super::super::super::{Look, Need, Scenario, World};
 use super::super::{
     recommender::Recommender,
     updater::{
-        PATIENCE, Updater,
+        Updater,
         admission::Admission,
         fresh_lease,
         kubelet::{Expected, pod, running, until_became, with_node},
@@ -77,7 +77,7 @@ async fn good(world: &World, node: &str, updater: &Updater) -> Result<()> {
     updater.loops(world, 2).await?;
     let vpas = world.api::<VerticalPodAutoscaler>();
     world
-        .until("the recommender has looked at all VPAs", PATIENCE, async || {
+        .until("the recommender has looked at all VPAs", async || {
             let all = vpas.list(&ListParams::default()).await?;
             let own = all
                 .iter()
@@ -258,7 +258,7 @@ async fn wide(world: &World) -> Result<()> {
         })
         .collect();
     world
-        .until("all containers are sized", PATIENCE, async || {
+        .until("all containers are sized", async || {
             let pod = world
                 .create_object::<Pod>(json!({
                     "metadata": {

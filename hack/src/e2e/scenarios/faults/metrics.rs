@@ -90,7 +90,7 @@ async fn samples(world: &World) -> Result<i64> {
 /// Waits until more samples than that are written.
 async fn counted(world: &World, least: i64) -> Result<()> {
     world
-        .until("more samples are written", Duration::from_secs(120), async || {
+        .until("more samples are written", async || {
             let seen = samples(world).await?;
             Ok(if seen > least {
                 Look::Done(())

@@ -189,19 +189,15 @@ async fn disturbed(
         .map(|map| (map.name_any(), round_of(map)))
         .collect();
     world
-        .until(
-            "the fault has struck and the index is right",
-            Duration::from_secs(60),
-            async || {
-                let struck = world.faults()?.struck(fault);
-                let index = index.lock().unwrap_or_else(PoisonError::into_inner);
-                Ok(if struck == 1 && *index == there {
-                    Look::Done(())
-                } else {
-                    Look::NotYet(format!("struck {struck} times; {index:?}, not {there:?}"))
-                })
-            },
-        )
+        .until("the fault has struck and the index is right", async || {
+            let struck = world.faults()?.struck(fault);
+            let index = index.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok(if struck == 1 && *index == there {
+                Look::Done(())
+            } else {
+                Look::NotYet(format!("struck {struck} times; {index:?}, not {there:?}"))
+            })
+        })
         .await
 }
 
@@ -252,7 +248,7 @@ async fn recommender(world: &World) -> Result<()> {
         let what = format!("the app's checkpoint has more than {least} samples");
         async move {
             world
-                .until(&what, Duration::from_secs(120), async || {
+                .until(&what, async || {
                     let seen = time::samples(world).await?;
                     Ok(match seen {
                         Some(count) if count > least => Look::Done(count),

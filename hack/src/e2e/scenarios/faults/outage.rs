@@ -14,7 +14,7 @@ use super::super::super::{Look, Need, Scenario, World};
 use super::super::{
     install_crds,
     recommender::checkpoint,
-    updater::{PATIENCE, deployment, events, pods, ready, recommend, restarts, template, uids},
+    updater::{deployment, events, pods, ready, recommend, restarts, template, uids},
 };
 use super::{processes::Daemons, two_vpas};
 use crate::cluster::{How, Part};
@@ -117,7 +117,7 @@ impl Rounds<'_> {
         let ended = self.world.parts()?.end(part, how).await?;
         let begun = Instant::now();
         self.world
-            .until(&format!("{part:?} was missed"), gone + PATIENCE, async || {
+            .until(&format!("{part:?} was missed"), async || {
                 daemons.all_run()?;
                 Ok(if begun.elapsed() >= gone {
                     Look::Done(())
@@ -272,7 +272,7 @@ async fn patiently<T>(
     mut look: impl AsyncFnMut() -> Result<Look<T>>,
 ) -> Result<T> {
     world
-        .until(what, PATIENCE, async || {
+        .until(what, async || {
             let seen = look().await;
             Ok(seen.unwrap_or_else(|error| Look::NotYet(format!("{error:#}"))))
         })

@@ -3,11 +3,7 @@
 use anyhow::{Result, ensure};
 
 use super::super::super::{Look, World};
-use super::super::{
-    admission::process as admission,
-    recommender::GATE_ON,
-    updater::{PATIENCE, own_flags},
-};
+use super::super::{admission::process as admission, recommender::GATE_ON, updater::own_flags};
 use crate::daemon::{Daemon, Process};
 
 /// A recommender, two updaters and admission.
@@ -24,8 +20,8 @@ impl Daemons {
         let common = [
             GATE_ON.to_owned(),
             "--leader-elect".to_owned(),
-            "--leader-elect-lease-duration=170s".to_owned(),
-            "--leader-elect-renew-deadline=160s".to_owned(),
+            "--leader-elect-lease-duration=910s".to_owned(),
+            "--leader-elect-renew-deadline=900s".to_owned(),
             "--leader-elect-retry-period=1s".to_owned(),
             format!("--leader-elect-resource-namespace={}", world.namespace),
         ];
@@ -86,7 +82,7 @@ impl Daemons {
     pub(super) async fn as_before(&self, world: &World, before: &[f64]) -> Result<()> {
         let what = "the daemons take as much memory as before";
         world
-            .until(what, PATIENCE, async || {
+            .until(what, async || {
                 let now = self.resident()?;
                 let pairs = before.iter().zip(&now);
                 Ok(

@@ -19,8 +19,8 @@ use super::super::{
     install_crds,
     recommender::{GATE_ON, Recommender, checkpoint, recommended, watch_over},
     updater::{
-        PATIENCE, Updater, admission::Admission, deployment, fresh_lease, pods, ready, recommend, restarts,
-        template, uids, until_requests, vpa,
+        Updater, admission::Admission, deployment, fresh_lease, pods, ready, recommend, restarts, template,
+        uids, until_requests, vpa,
     },
     workload,
 };
@@ -168,7 +168,7 @@ async fn more_samples(world: &World, name: &str, pause: Duration) -> Result<()> 
     };
     let before = samples().await;
     world
-        .until("more samples are written", PATIENCE, async || {
+        .until("more samples are written", async || {
             world.pass(pause).await?;
             let now = samples().await;
             Ok(if now > before {
@@ -308,7 +308,7 @@ async fn many(world: &World) -> Result<()> {
     });
     made.buffer_unordered(50).try_collect::<Vec<_>>().await?;
     world
-        .until("all have a status", PATIENCE, async || {
+        .until("all have a status", async || {
             let all = vpas.list(&ListParams::default()).await?;
             let told = all.iter().filter(|vpa| vpa.status.is_some()).count();
             Ok(if told == MANY {
@@ -321,7 +321,7 @@ async fn many(world: &World) -> Result<()> {
 
     namespaces.delete(&crowd, &DeleteParams::background()).await?;
     world
-        .until("they are gone", PATIENCE, async || {
+        .until("they are gone", async || {
             let left = vpas.list(&ListParams::default()).await?.items.len();
             Ok(if left == 0 {
                 Look::Done(())

@@ -12,9 +12,7 @@ use serde_json::{Value, json};
 use super::super::super::{Look, Need, Scenario, World};
 use super::super::{
     install_crds,
-    updater::{
-        PATIENCE, Updater, admission::Admission, events, fresh_lease, pods, ready, recommend, template, vpa,
-    },
+    updater::{Updater, admission::Admission, events, fresh_lease, pods, ready, recommend, template, vpa},
 };
 use super::error;
 use crate::sandbox::{Effect, Fault};
@@ -99,7 +97,7 @@ async fn evicted(world: &World, name: &str) -> Result<usize> {
 /// Sees the rest done once the breaker has closed by itself.
 async fn resumed(world: &World, name: &str) -> Result<()> {
     world
-        .until(&format!("all pods of {name} are sized"), PATIENCE, async || {
+        .until(&format!("all pods of {name} are sized"), async || {
             world.pass(Duration::from_secs(60)).await?;
             let pods = pods(world, name).await?;
             let sized = |pod: &&Value| pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "30m";

@@ -10,14 +10,15 @@ use serde_json::Value;
 
 use super::{
     super::{World, install_crds},
-    DAEMONS, Kubectl, Look, NAMESPACE, PATIENCE, documents, hurry, log, metrics, pods_of, refused, running,
-    works,
+    DAEMONS, Kubectl, Look, NAMESPACE, documents, hurry, log, metrics, pods_of, refused, running, works,
 };
 use crate::daemon::Daemon;
 
 const MANIFESTS: &str = include_str!("../../../../cluster/manifests/upstream-vpa.yaml");
-/// More than the looks that fit into the time of a scenario, one a minute, and far less than a storm.
-const FEW: u64 = 10;
+/// More than the looks that fit into the time of a scenario, one a minute, and less than a storm.
+const FEW: u64 = 60;
+/// What is logged once where SidecarSets may not be read.
+const INERT: &str = "SidecarSets play no part";
 
 pub(super) async fn by_upstream_manifests(world: &World) -> Result<()> {
     install_crds(world).await?;
@@ -30,7 +31,7 @@ pub(super) async fn by_upstream_manifests(world: &World) -> Result<()> {
         }
     }
     hurry(&mut objects);
-    Kubectl::find(world).await?.apply(&objects)?;
+    Kubectl::find(world).await?.apply(&objects).await?;
     running(world).await?;
     works(world, &["app"]).await?;
 
@@ -44,13 +45,13 @@ pub(super) async fn by_upstream_manifests(world: &World) -> Result<()> {
                 );
                 continue;
             }
-            let refused = refused(&once_refused(world, &pod, port).await?);
+            let (shown, log) = once_refused(world, &pod, port).await?;
+            let refused = refused(&shown);
             ensure!(
                 (1..=FEW).contains(&refused),
                 "{name} was refused {refused} times, where SidecarSets may not be read"
             );
-            let log = log(world, &pod).await?;
-            let said = log.matches("SidecarSets play no part").count();
+            let said = log.matches(INERT).count();
             ensure!(
                 said == 1,
                 "that SidecarSets may not be read is said {said} times: {log}"
@@ -60,18 +61,20 @@ pub(super) async fn by_upstream_manifests(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// What a daemon shows when it has learnt that it may not read SidecarSets. Where the machine is so busy that a probe or a
+/// What a daemon shows and has logged when it has learnt that it may not read SidecarSets. Where the machine is so busy that a probe or a
 /// lease ran out, it has been restarted and begins anew.
-async fn once_refused(world: &World, pod: &Pod, port: u16) -> Result<String> {
+async fn once_refused(world: &World, pod: &Pod, port: u16) -> Result<(String, String)> {
     let gauge = r#"outrigger_watch_forbidden{watch="SidecarSets"} 1"#;
     let what = format!("{} shows {gauge}", pod.name_any());
     world
-        .until(&what, PATIENCE, async || {
+        .until(&what, async || {
             let shown = metrics(world, pod, port).await?;
-            if shown.contains(gauge) {
-                return Ok(Look::Done(shown));
-            }
-            Ok(Look::NotYet(log(world, pod).await.unwrap_or_default()))
+            let log = log(world, pod).await.unwrap_or_default();
+            Ok(if shown.contains(gauge) && log.contains(INERT) {
+                Look::Done((shown, log))
+            } else {
+                Look::NotYet(log)
+            })
         })
         .await
 }

@@ -1,7 +1,5 @@
 //! Every kind of controller that a VPA may name: those that are well known, and one that only its scale makes known.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result};
 use k8s_openapi::{
     api::{
@@ -120,13 +118,14 @@ async fn robot(world: &World) -> Result<()> {
     });
     let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
     let ours = PatchParams::apply("outrigger-e2e").force();
-    definitions.patch(CRD, &ours, &Patch::Apply(&definition)).await?;
     let path = format!("/apis/e2e.outrigger.dev/v1/namespaces/{}/robots", world.namespace);
     let object = json!({
         "apiVersion": "e2e.outrigger.dev/v1", "kind": "Robot", "metadata": {"name": "robot"}, "spec": {"replicas": 1},
     });
     world
-        .until("robots are served", Duration::from_secs(30), async || {
+        .until("robots are served", async || {
+            // That of a run before may only now be gone.
+            definitions.patch(CRD, &ours, &Patch::Apply(&definition)).await?;
             let answer = world
                 .send(http::Method::POST, &path, "application/json", &object)
                 .await;

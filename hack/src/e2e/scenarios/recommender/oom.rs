@@ -1,7 +1,5 @@
 //! A container that is killed before anybody could measure what it needs.
 
-use std::time::Duration;
-
 use anyhow::Result;
 use common::{
     api::vpa::VerticalPodAutoscaler,
@@ -80,7 +78,6 @@ async fn until_recommended(world: &World, name: &str, least: Bytes) -> Result<()
     world
         .until(
             &format!("the kill of {name} is answered with more memory"),
-            Duration::from_secs(300),
             async || {
                 let status = vpas.get(name).await?.status.unwrap_or_default();
                 let recommendation = status.recommendation.clone().unwrap_or_default();

@@ -1,7 +1,5 @@
 //! What VPAs say of the numbers they want, and whose VPAs they are.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
 use common::{
     api::{
@@ -22,8 +20,6 @@ use super::{
     Recommender, World, recommended, watch_over,
 };
 use crate::e2e::Running;
-
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A Deployment of one pod with two containers, `app` and `second`, and what a VPA for it says besides.
 async fn deploy(world: &World, name: &str, spec: Value) -> Result<()> {
@@ -114,7 +110,7 @@ async fn numbers(world: &World, elsewhere: &Elsewhere) -> Result<()> {
     );
     let checkpoints = world.api::<VerticalPodAutoscalerCheckpoint>();
     world
-        .until("the checkpoint of nobody is removed", PATIENCE, async || {
+        .until("the checkpoint of nobody is removed", async || {
             Ok(match checkpoints.get_opt("gone-app").await? {
                 None => Look::Done(()),
                 Some(_) => Look::NotYet("it is there".to_owned()),
@@ -186,7 +182,7 @@ pub(super) async fn ignored(world: &World) -> Result<()> {
     let config = recommender::Config::from_flags(["--recommender-interval=10s", &ignored])?;
     let daemon = Running::start(world, |context| recommender::run(config, context));
     world
-        .until("the VPA elsewhere is looked at", PATIENCE, async || {
+        .until("the VPA elsewhere is looked at", async || {
             let status = elsewhere.vpas.get("web").await?.status.unwrap_or_default();
             Ok(if status.conditions.is_empty() {
                 Look::NotYet("no condition".to_owned())

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{
     super::super::{Look, Need, Scenario, World},
     super::install_crds,
-    PATIENCE, Updater,
+    Updater,
     admission::Admission,
     admitted, events, fresh_lease, pods, ready, recommend, template, uids, until_requests, vpa,
 };
@@ -127,7 +127,7 @@ async fn pending(world: &World) -> Result<()> {
     recommend(world, "web", &[("app", "9999", "24Mi")]).await?;
     let updater = Updater::start(world, &[]).await?;
     world
-        .until("a replacement waits for a node", PATIENCE, async || {
+        .until("a replacement waits for a node", async || {
             let waiting = waiting(world).await?;
             Ok(if waiting > 0 {
                 Look::Done(())

@@ -62,7 +62,7 @@ impl Admission {
                 "clientConfig": {"url": url, "caBundle": ca_bundle},
                 "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": world.namespace}},
                 "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}],
-                "failurePolicy": failure_policy, "reinvocationPolicy": config.pods.reinvocation.name(),
+                "failurePolicy": failure_policy, "timeoutSeconds": 30, "reinvocationPolicy": config.pods.reinvocation.name(),
             }],
         }))?;
         let shutdown = Shutdown::new();

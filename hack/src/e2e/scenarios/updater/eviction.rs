@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{
     super::super::{Look, Need, Scenario, World},
     super::install_crds,
-    MERGE, PATIENCE, Updater,
+    MERGE, Updater,
     admission::Admission,
     admitted, change_vpa, events, fresh_lease, no_lease, pods, ready, recommend, template, uids, vpa,
 };
@@ -53,7 +53,7 @@ pub(super) fn all() -> Vec<Scenario> {
 /// Waits until no pod is left of those there were.
 async fn all_replaced(world: &World, app: &str, before: &[&str]) -> Result<()> {
     world
-        .until(&format!("all pods of {app} are others"), PATIENCE, async || {
+        .until(&format!("all pods of {app} are others"), async || {
             let now = pods(world, app).await?;
             let left = uids(&now).into_iter().filter(|uid| before.contains(uid)).count();
             Ok(if left == 0 && now.len() >= before.len() {
@@ -104,6 +104,16 @@ async fn evicted(world: &World) -> Result<()> {
     updater.until_skipped(world, "Requirements", 3).await?;
     // Up, and the admission component is gone.
     no_lease(world).await?;
+    world
+        .until("the updater knows that the lease is gone", async || {
+            let fresh = updater.metric("outrigger_updater_admission_fresh").await?;
+            Ok(if fresh < 0.5 {
+                Look::Done(())
+            } else {
+                Look::NotYet("it is fresh".to_owned())
+            })
+        })
+        .await?;
     recommend(world, "web", &[("app", "30m", "24Mi")]).await?;
     updater.until_skipped(world, "AdmissionStale", 3).await?;
     updater.loops(world, 2).await?;
@@ -140,13 +150,18 @@ async fn evicted(world: &World) -> Result<()> {
     recommend(world, "web", &[("app", "50m", "32Mi")]).await?;
     fresh_lease(world).await?;
     all_replaced(world, "web", &uids(&before)).await?;
-    let told = events(world, "EvictedByVPA").await?;
-    ensure!(told.len() >= 3, "told of {told:?}");
-    let of_vpa = events(world, "EvictedPod").await?;
-    ensure!(
-        of_vpa.iter().all(|name| name == "web") && of_vpa.len() >= 3,
-        "told of {of_vpa:?}"
-    );
+    world
+        .until("all three evictions are told of", async || {
+            let told = events(world, "EvictedByVPA").await?;
+            let of_vpa = events(world, "EvictedPod").await?;
+            ensure!(of_vpa.iter().all(|name| name == "web"), "told of {of_vpa:?}");
+            Ok(if told.len() >= 3 && of_vpa.len() >= 3 {
+                Look::Done(())
+            } else {
+                Look::NotYet(format!("{told:?} {of_vpa:?}"))
+            })
+        })
+        .await?;
 
     // Down, which the VPA takes now.
     let before = ready(world, "web", 3).await?;
@@ -320,8 +335,9 @@ async fn breaker(world: &World) -> Result<()> {
     ensure!(told == ["web"], "the VPA is told of, not {told:?}");
     updater.loops(world, 3).await?;
     let evicted = events(world, "EvictedByVPA").await?;
+    // One, where the first took as long as a loop may: then the next loop has seen what became of it.
     ensure!(
-        evicted.len() == 2,
+        (1..=2).contains(&evicted.len()),
         "what the budget allows and no more, not {evicted:?}"
     );
     let open = updater.metric("outrigger_updater_open_breakers").await?;
@@ -353,7 +369,7 @@ async fn refused(world: &World) -> Result<()> {
     recommend(world, "web", &[("app", "30m", "24Mi")]).await?;
     let budgets = world.api::<PodDisruptionBudget>();
     world
-        .until("the budget has seen the pods", PATIENCE, async || {
+        .until("the budget has seen the pods", async || {
             let status = budgets.get("web").await?.status.context("no status")?;
             Ok(if status.current_healthy == Some(10) {
                 Look::Done(())

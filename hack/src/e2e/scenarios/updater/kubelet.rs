@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::{
     super::super::{Look, Need, Scenario, World},
     super::install_crds,
-    MERGE, PATIENCE, Updater, change_vpa, fresh_lease, recommend, vpa,
+    MERGE, Updater, change_vpa, fresh_lease, recommend, vpa,
 };
 
 pub(super) fn all() -> Vec<Scenario> {
@@ -70,7 +70,7 @@ fn cases(now: DateTime<Utc>) -> Vec<Case> {
     };
     let mut cases = vec![
         case("none", Value::Null, Resized),
-        case("deferred", pending("Deferred", 1), Left),
+        case("deferred", pending("Deferred", 0), Left),
         case("deferred-long", pending("Deferred", 6), Evicted),
         case("infeasible", pending("Infeasible", 0), Evicted),
         case("in-progress", progress("", 10), Left),
@@ -285,7 +285,7 @@ pub(in super::super) async fn pod(
 pub(in super::super) async fn until_became(world: &World, name: &str, expected: Expected) -> Result<()> {
     let pods = world.api::<Pod>();
     world
-        .until(&format!("{name} is {expected:?}"), PATIENCE, async || {
+        .until(&format!("{name} is {expected:?}"), async || {
             let pod = pods.get_opt(&format!("{name}-0")).await?;
             let became = match pod {
                 None => Expected::Evicted,

@@ -9,7 +9,7 @@ mod place;
 mod sidecars;
 mod surroundings;
 
-use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
+use std::{collections::BTreeMap, net::Ipv4Addr};
 
 use anyhow::{Context as _, Result, ensure};
 use common::{
@@ -24,7 +24,6 @@ use tokio::{net::TcpListener, task::JoinHandle};
 use super::super::{Look, Scenario, World};
 use super::pod_spec;
 
-pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 const MERGE: &str = "application/merge-patch+json";
 
 pub(super) fn all() -> Vec<Scenario> {
@@ -99,36 +98,28 @@ impl Updater {
         let name = "vpa_updater_execution_latency_seconds_count{step=\"total\"}";
         let before = self.metric(name).await?;
         world
-            .until(
-                &format!("the updater has gone round {more} times"),
-                PATIENCE,
-                async || {
-                    let done = self.metric(name).await? - before;
-                    Ok(if done >= f64::from(more) {
-                        Look::Done(())
-                    } else {
-                        Look::NotYet(format!("{done} times"))
-                    })
-                },
-            )
+            .until(&format!("the updater has gone round {more} times"), async || {
+                let done = self.metric(name).await? - before;
+                Ok(if done >= f64::from(more) {
+                    Look::Done(())
+                } else {
+                    Look::NotYet(format!("{done} times"))
+                })
+            })
             .await
     }
 
     /// Waits until so many pods are left as they are for a reason.
     pub(super) async fn until_skipped(&self, world: &World, reason: &str, pods: u32) -> Result<()> {
         world
-            .until(
-                &format!("{pods} pods are left for {reason}"),
-                PATIENCE,
-                async || {
-                    let found = self.skipped(reason).await?;
-                    Ok(if found >= f64::from(pods) {
-                        Look::Done(())
-                    } else {
-                        Look::NotYet(self.reasons().await?)
-                    })
-                },
-            )
+            .until(&format!("{pods} pods are left for {reason}"), async || {
+                let found = self.skipped(reason).await?;
+                Ok(if found >= f64::from(pods) {
+                    Look::Done(())
+                } else {
+                    Look::NotYet(self.reasons().await?)
+                })
+            })
             .await
     }
 }
@@ -213,10 +204,21 @@ pub(super) async fn vpa(world: &World, kind: &str, name: &str, update_policy: Va
 
 /// Changes a VPA.
 pub(super) async fn change_vpa(world: &World, name: &str, change: Value) -> Result<()> {
-    let path = format!("{}/{name}", vpas(world));
-    let set = world.send(Method::PATCH, &path, MERGE, &change).await?;
-    ensure!(set.code == 200, "the change was answered by {set:?}");
-    Ok(())
+    merge(world, &format!("{}/{name}", vpas(world)), &change).await
+}
+
+/// Changes an object; a busy API server is asked again.
+async fn merge(world: &World, path: &str, change: &Value) -> Result<()> {
+    world
+        .until(&format!("{path} is changed"), async || {
+            let answer = world.send(Method::PATCH, path, MERGE, change).await?;
+            if answer.code == 429 || answer.code >= 500 {
+                return Ok(Look::NotYet(format!("{answer:?}")));
+            }
+            ensure!(answer.code == 200, "the change was answered by {answer:?}");
+            Ok(Look::Done(()))
+        })
+        .await
 }
 
 /// Recommends amounts, with bounds that are the target itself.
@@ -228,10 +230,7 @@ pub(super) async fn recommend(world: &World, name: &str, containers: &[(&str, &s
     let status = json!({"status": {"recommendation": {
         "containerRecommendations": recommended.collect::<Vec<_>>(),
     }}});
-    let path = format!("{}/{name}/status", vpas(world));
-    let set = world.send(Method::PATCH, &path, MERGE, &status).await?;
-    ensure!(set.code == 200, "the status was answered by {set:?}");
-    Ok(())
+    merge(world, &format!("{}/{name}/status", vpas(world)), &status).await
 }
 
 /// What a controller of any kind makes its pods from. As if admission had seen them, if they are marked.
@@ -263,19 +262,15 @@ pub(super) async fn pods(world: &World, app: &str) -> Result<BTreeMap<String, Va
 /// Waits until there are so many live pods and all are ready.
 pub(super) async fn ready(world: &World, app: &str, count: usize) -> Result<BTreeMap<String, Value>> {
     world
-        .until(
-            &format!("{count} pods of {app} are ready"),
-            PATIENCE,
-            async || {
-                let pods = pods(world, app).await?;
-                let ready = pods.values().filter(|pod| is_ready(pod)).count();
-                Ok(if ready == count && pods.len() == count {
-                    Look::Done(pods)
-                } else {
-                    Look::NotYet(format!("{ready} of {} pods are ready", pods.len()))
-                })
-            },
-        )
+        .until(&format!("{count} pods of {app} are ready"), async || {
+            let pods = pods(world, app).await?;
+            let ready = pods.values().filter(|pod| is_ready(pod)).count();
+            Ok(if ready == count && pods.len() == count {
+                Look::Done(pods)
+            } else {
+                Look::NotYet(format!("{ready} of {} pods are ready", pods.len()))
+            })
+        })
         .await
 }
 
@@ -286,7 +281,6 @@ pub(super) async fn admitted(world: &World, app: &str, count: usize) -> Result<B
     world
         .until(
             &format!("{count} pods of {app} are ready, and known to admission"),
-            PATIENCE,
             async || {
                 let pods = pods(world, app).await?;
                 let unknown = |pod: &Value| pod["metadata"]["annotations"]["vpaObservedContainers"].is_null();
@@ -325,30 +319,26 @@ pub(super) async fn until_requests(
         _ => "initContainerStatuses",
     };
     world
-        .until(
-            &format!("{app}'s {list} {index} have {requests}"),
-            PATIENCE,
-            async || {
-                let pods = pods(world, app).await?;
-                let has = |pod: &Value| {
-                    let spec = pod["spec"][list][index]["resources"]["requests"].clone();
-                    (
-                        spec,
-                        pod["status"][statuses][index]["resources"]["requests"].clone(),
-                    )
-                };
-                let all: Vec<_> = pods.values().map(has).collect();
-                let done = !all.is_empty()
-                    && all
-                        .iter()
-                        .all(|(spec, status)| *spec == requests && *status == requests);
-                Ok(if done {
-                    Look::Done(())
-                } else {
-                    Look::NotYet(format!("{all:?}"))
-                })
-            },
-        )
+        .until(&format!("{app}'s {list} {index} have {requests}"), async || {
+            let pods = pods(world, app).await?;
+            let has = |pod: &Value| {
+                let spec = pod["spec"][list][index]["resources"]["requests"].clone();
+                (
+                    spec,
+                    pod["status"][statuses][index]["resources"]["requests"].clone(),
+                )
+            };
+            let all: Vec<_> = pods.values().map(has).collect();
+            let done = !all.is_empty()
+                && all
+                    .iter()
+                    .all(|(spec, status)| *spec == requests && *status == requests);
+            Ok(if done {
+                Look::Done(())
+            } else {
+                Look::NotYet(format!("{all:?}"))
+            })
+        })
         .await
 }
 

@@ -119,7 +119,7 @@ async fn too_small(world: &World) -> Result<()> {
     let updater = Updater::start(world, &["--feature-gates=InPlace=true"]).await?;
     updater.until_skipped(world, "InfeasibleBefore", 2).await?;
     world
-        .until("a pod was evicted", super::PATIENCE, async || {
+        .until("a pod was evicted", async || {
             let evicted = events(world, "EvictedByVPA").await?;
             Ok(if evicted.is_empty() {
                 super::Look::NotYet("none".to_owned())

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use super::{
     super::super::{Look, Need, Scenario, World},
     super::install_crds,
-    PATIENCE, Updater,
+    Updater,
     admission::Admission,
-    fresh_lease, pods, ready, recommend, template, uids, vpa,
+    admitted, fresh_lease, pods, ready, recommend, template, uids, vpa,
 };
 
 pub(super) fn all() -> Vec<Scenario> {
@@ -60,7 +60,7 @@ async fn round(world: &World, admission: bool, updater: bool) -> Result<()> {
                 },
             }))
             .await?;
-        let pods = ready(world, &name, 2).await?;
+        let pods = admitted(world, &name, 2).await?;
         let observed = if admission { "app, proxy" } else { "app" };
         for pod in pods.values() {
             ensure!(
@@ -104,7 +104,6 @@ async fn until_sized(world: &World, name: &str, proxy: &str) -> Result<()> {
     world
         .until(
             &format!("{name} has its size, and its proxy {proxy}"),
-            PATIENCE,
             async || {
                 let pods = pods(world, name).await?;
                 let cpu = |container: &Value| container["resources"]["requests"]["cpu"].clone();

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{
     super::super::{Look, Need, Scenario, World, webhook::Webhook},
     super::install_crds,
-    PATIENCE, Updater,
+    Updater,
     admission::Admission,
     change_vpa, events, fresh_lease, pods, ready, recommend, template, uids, vpa,
 };
@@ -59,8 +59,8 @@ async fn limit_ranges(world: &World) -> Result<()> {
         let limit = json!({"type": kind, end: {resource: amount}});
         let range = json!({"metadata": {"name": name}, "spec": {"limits": [limit]}});
         world.create_object::<LimitRange>(range).await?;
-        // Time to hear of it.
-        updater.loops(world, 1).await?;
+        // Time to hear of it: the first may have been under way, and the second is a whole one.
+        updater.loops(world, 3).await?;
         vpa(world, "Deployment", name, json!({"updateMode": "Recreate"})).await?;
         recommend(world, name, &[("app", cpu, memory)]).await?;
         updater.until_skipped(world, "NoChange", 2).await?;
@@ -81,7 +81,7 @@ async fn limit_ranges(world: &World) -> Result<()> {
 /// Waits until a pod whose name begins so was evicted.
 async fn until_evicted(world: &World, name: &str) -> Result<()> {
     world
-        .until(&format!("a pod of {name} is evicted"), PATIENCE, async || {
+        .until(&format!("a pod of {name} is evicted"), async || {
             let evicted = events(world, "EvictedByVPA").await?;
             Ok(if evicted.iter().any(|pod| pod.starts_with(name)) {
                 Look::Done(())
@@ -165,7 +165,7 @@ async fn until_observed(world: &World, observed: &str) -> Result<Vec<String>> {
         names
     };
     world
-        .until(&format!("admission has seen {observed}"), PATIENCE, async || {
+        .until(&format!("admission has seen {observed}"), async || {
             let pods = ready(world, "web", 2).await?;
             let is_so = |pod: &Value| {
                 let seen = &pod["metadata"]["annotations"]["vpaObservedContainers"];

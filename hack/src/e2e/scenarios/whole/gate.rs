@@ -17,8 +17,8 @@ use super::super::{
     install_crds,
     recommender::{checkpoint, recommended},
     updater::{
-        PATIENCE, Updater, admission::Admission, admitted, fresh_lease, pods, ready, recommend, restarts,
-        template, uids, vpa,
+        Updater, admission::Admission, admitted, fresh_lease, pods, ready, recommend, restarts, template,
+        uids, vpa,
     },
     workload,
 };
@@ -89,7 +89,7 @@ async fn busy(world: &World) -> Result<()> {
 /// Waits until a container of both pods really has more than it came with. A busy machine may give it hardly any CPU to use.
 async fn until_more(world: &World, container: &str) -> Result<()> {
     world
-        .until(&format!("{container} has more"), PATIENCE * 2, async || {
+        .until(&format!("{container} has more"), async || {
             let pods = ready(world, "web", 2).await?;
             let has: Vec<_> = pods.values().map(|pod| requests(pod, container)).collect();
             let more =
@@ -110,7 +110,7 @@ async fn replaced(world: &World) -> Result<Value> {
     let soon = DeleteParams::default().grace_period(1);
     world.api::<Pod>().delete(gone, &soon).await?;
     world
-        .until("a new pod is ready", PATIENCE, async || {
+        .until("a new pod is ready", async || {
             let now = ready(world, "web", 2).await?;
             let new = now.into_iter().find(|(name, _)| !before.contains_key(name));
             Ok(match new {
@@ -178,7 +178,7 @@ async fn gate_on(world: &World) -> Result<()> {
         );
     }
     world
-        .until("the sidecar's checkpoint is written", PATIENCE, async || {
+        .until("the sidecar's checkpoint is written", async || {
             Ok(match checkpoint(world, "web-proxy").await {
                 Ok(written) if written.total_samples_count > 0 => Look::Done(()),
                 other => Look::NotYet(format!("{other:?}")),
@@ -238,22 +238,18 @@ async fn alone(world: &World) -> Result<()> {
     updater.stop().await?;
     let updater = Updater::start(world, &["--feature-gates=NativeSidecar=true"]).await?;
     world
-        .until(
-            "all pods are others, with the sidecar sized",
-            PATIENCE,
-            async || {
-                let now = ready(world, "web", 2).await?;
-                let sized = now
-                    .values()
-                    .all(|pod| requests(pod, "proxy") == Some((20, 24 << 20)));
-                let other = now.keys().all(|name| !before.contains_key(name));
-                Ok(if sized && other {
-                    Look::Done(())
-                } else {
-                    Look::NotYet(format!("{:?}, not {:?}", now.keys(), before.keys()))
-                })
-            },
-        )
+        .until("all pods are others, with the sidecar sized", async || {
+            let now = ready(world, "web", 2).await?;
+            let sized = now
+                .values()
+                .all(|pod| requests(pod, "proxy") == Some((20, 24 << 20)));
+            let other = now.keys().all(|name| !before.contains_key(name));
+            Ok(if sized && other {
+                Look::Done(())
+            } else {
+                Look::NotYet(format!("{:?}, not {:?}", now.keys(), before.keys()))
+            })
+        })
         .await?;
     updater.stop().await
 }

@@ -18,8 +18,7 @@ use super::super::{
     recommender::{GATE_ON, Recommender},
     sidecarset_size::{in_scope, make_set, record},
     updater::{
-        PATIENCE, Updater, admission::Admission, admitted, change_vpa, events, fresh_lease, pods, restarts,
-        uids, vpa,
+        Updater, admission::Admission, admitted, change_vpa, events, fresh_lease, pods, restarts, uids, vpa,
     },
 };
 use super::{Daemons, requests};
@@ -188,7 +187,7 @@ async fn prepare(world: &World, sizes: &[Size; 2]) -> Result<Value> {
 async fn deploy(world: &World, deployment: Value) -> Result<Vec<String>> {
     world.create_object::<Deployment>(deployment).await?;
     world
-        .until("the pods remember their formula", PATIENCE, async || {
+        .until("the pods remember their formula", async || {
             let pods = admitted(world, "web", 2).await?;
             let forgets = |pod: &Value| pod["metadata"]["annotations"][sizing::ANNOTATION].is_null();
             let strangers: Vec<_> = pods.iter().filter(|(_, pod)| forgets(pod)).collect();
@@ -247,7 +246,7 @@ async fn sized(
 
 async fn until_sized(world: &World, sizes: &[Size; 2], is_so: fn(&Size, Amounts) -> bool) -> Result<()> {
     world
-        .until("all are sized by their load", PATIENCE * 3, async || {
+        .until("all are sized by their load", async || {
             Ok(match sized(world, sizes, is_so).await? {
                 Ok(()) => Look::Done(()),
                 Err(seen) => Look::NotYet(seen),
