@@ -2,16 +2,14 @@
 
 use std::{
     fs,
+    io::Write as _,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use anyhow::{Context as _, Result, ensure};
 
 use super::process;
 
-/// How long the kernel may take to let go of a killed process.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// What a kubelet does not start without.
 const NEEDED_V1: [&str; 5] = ["cpu", "cpuacct", "cpuset", "memory", "pids"];
 const NEEDED_V2: [&str; 4] = ["cpu", "cpuset", "memory", "pids"];
@@ -130,11 +128,12 @@ impl Hierarchies {
                 .filter(|folder| folder.exists())
         };
         let is_gone = || {
+            folders().for_each(|folder| thaw(&folder));
             process::kill(folders().flat_map(|folder| pids(&folder)));
             folders().for_each(|folder| remove_tree(&folder));
             folders().next().is_none()
         };
-        let gone = process::wait_until(PATIENCE, is_gone);
+        let gone = process::wait_until(process::DYING, is_gone);
         ensure!(gone, "cgroup {name} could not be removed");
         Ok(())
     }
@@ -165,6 +164,19 @@ fn pids(folder: &Path) -> Vec<u32> {
 }
 
 /// A cgroup is removed by `rmdir`, deepest first; its files go with it.
+/// Lets go on what is frozen: runc freezes a container while it changes its limits, and a runtime that ends in the midst of
+/// that leaves it so, where no signal reaches it.
+fn thaw(folder: &Path) {
+    for (file, state) in [("freezer.state", "THAWED"), ("cgroup.freeze", "0")] {
+        // Which of the two there is, if any, is the hierarchy's.
+        let _ = fs::OpenOptions::new()
+            .write(true)
+            .open(folder.join(file))
+            .and_then(|mut file| file.write_all(state.as_bytes()));
+    }
+    children(folder).iter().for_each(|child| thaw(child));
+}
+
 fn remove_tree(folder: &Path) {
     children(folder).iter().for_each(|child| remove_tree(child));
     // Busy ones are tried again by the caller.
@@ -221,5 +233,23 @@ cgroup2 /sys/fs/cgroup/unified cgroup2 rw,relatime 0 0
         fs::write(folder.path().join("cgroup.procs"), "1\n2\n").unwrap();
         fs::write(deep.join("cgroup.procs"), "3\n").unwrap();
         assert_eq!(pids(folder.path()), [1, 2, 3]);
+    }
+
+    #[test]
+    fn what_is_frozen_at_any_depth_is_let_go_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let deep = folder.path().join("kubepods/burstable");
+        fs::create_dir_all(&deep).unwrap();
+        for file in ["freezer.state", "cgroup.freeze"] {
+            fs::write(deep.join(file), "frozen").unwrap();
+        }
+        thaw(folder.path());
+        let state = |file| fs::read_to_string(deep.join(file)).unwrap();
+        assert!(state("freezer.state").starts_with("THAWED"));
+        assert!(state("cgroup.freeze").starts_with('0'));
+        assert!(
+            !folder.path().join("freezer.state").exists(),
+            "nothing is made where nothing is"
+        );
     }
 }

@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 
 /// How long a process may take to end after it was asked to.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long the kernel may take to let go of a killed process, on a busy machine too.
+pub(super) const DYING: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
 
 /// A process, told from a later one with the same number by the moment it started.
@@ -107,11 +109,11 @@ pub(super) fn stop(processes: &[ProcessId], folder: &Path) {
         .iter()
         .filter(|process| process.belongs_to(folder))
         .collect();
-    for signal in [Signal::TERM, Signal::KILL] {
+    for (signal, patience) in [(Signal::TERM, GRACE), (Signal::KILL, DYING)] {
         for process in ours.iter().filter(|process| process.is_alive()) {
             process.signal(signal);
         }
-        wait_until(GRACE, || !ours.iter().any(|process| process.is_alive()));
+        wait_until(patience, || !ours.iter().any(|process| process.is_alive()));
     }
 }
 
