@@ -12,6 +12,7 @@ pub use place::{On, Places, Stage, StageFor};
 pub use run::{Args, Outcome, Report, run_all};
 pub use running::Running;
 pub use scenarios::{all, install_crds};
+use world::is_busy;
 pub use world::{Answer, Look, World, in_short, is_ready};
 
 use anyhow::Result;

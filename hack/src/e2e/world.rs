@@ -398,10 +398,15 @@ pub fn in_short(pod: &Pod) -> String {
     )
 }
 
+/// Whether an API server that answers with this code may be asked again.
+pub(super) fn is_busy(code: u16) -> bool {
+    code == 429 || code >= 500
+}
+
 /// Whether an error is one of a busy API server, which answers later.
 fn passes(error: &anyhow::Error) -> bool {
     match error.downcast_ref::<kube::Error>() {
-        Some(kube::Error::Api(status)) => status.code == 429 || status.code >= 500,
+        Some(kube::Error::Api(status)) => is_busy(status.code),
         Some(kube::Error::Service(_) | kube::Error::HyperError(_)) => true,
         _ => false,
     }

@@ -31,7 +31,7 @@ async fn measured(world: &World) -> Result<()> {
             let seen = (usage(&metrics, "app").await?, usage(&metrics, "proxy").await?);
             Ok(match seen {
                 // A busy machine may not let it use all the CPU it wants.
-                (Some(app), Some(proxy)) if app.0.0 >= 10 && app.1.0 >= 32 << 20 => Look::Done((app, proxy)),
+                (Some(app), Some(proxy)) if app.0.0 >= 20 && app.1.0 >= 32 << 20 => Look::Done((app, proxy)),
                 other => Look::NotYet(format!("{other:?}")),
             })
         })

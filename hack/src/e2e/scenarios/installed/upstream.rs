@@ -1,6 +1,9 @@
 //! VPA's own manifests, in which only the names of the images are changed.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, ensure};
 use common::api::k8s::{ByteString, ObjectMeta, Pod, Secret};
@@ -15,8 +18,8 @@ use super::{
 use crate::daemon::Daemon;
 
 const MANIFESTS: &str = include_str!("../../../../cluster/manifests/upstream-vpa.yaml");
-/// More than the looks that fit into the time of a scenario, one a minute, and less than a storm.
-const FEW: u64 = 60;
+/// How often a daemon looks whether it may read SidecarSets by now.
+const A_LOOK: Duration = Duration::from_secs(60);
 /// What is logged once where SidecarSets may not be read.
 const INERT: &str = "SidecarSets play no part";
 
@@ -31,6 +34,7 @@ pub(super) async fn by_upstream_manifests(world: &World) -> Result<()> {
         }
     }
     hurry(&mut objects);
+    let begun = Instant::now();
     Kubectl::find(world).await?.apply(&objects).await?;
     running(world).await?;
     works(world, &["app"]).await?;
@@ -47,8 +51,9 @@ pub(super) async fn by_upstream_manifests(world: &World) -> Result<()> {
             }
             let (shown, log) = once_refused(world, &pod, port).await?;
             let refused = refused(&shown);
+            let looks = 1 + begun.elapsed().as_secs() / A_LOOK.as_secs();
             ensure!(
-                (1..=FEW).contains(&refused),
+                (1..=looks).contains(&refused),
                 "{name} was refused {refused} times, where SidecarSets may not be read"
             );
             let said = log.matches(INERT).count();
@@ -61,8 +66,8 @@ pub(super) async fn by_upstream_manifests(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// What a daemon shows and has logged when it has learnt that it may not read SidecarSets. Where the machine is so busy that a probe or a
-/// lease ran out, it has been restarted and begins anew.
+/// What a daemon shows and has logged when it has learnt that it may not read SidecarSets. Where the machine is so busy that a
+/// probe or a lease ran out, it has been restarted and begins anew.
 async fn once_refused(world: &World, pod: &Pod, port: u16) -> Result<(String, String)> {
     let gauge = r#"outrigger_watch_forbidden{watch="SidecarSets"} 1"#;
     let what = format!("{} shows {gauge}", pod.name_any());

@@ -21,7 +21,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinHandle};
 
-use super::super::{Look, Scenario, World};
+use super::super::{Look, Scenario, World, is_busy};
 use super::pod_spec;
 
 const MERGE: &str = "application/merge-patch+json";
@@ -212,7 +212,7 @@ async fn merge(world: &World, path: &str, change: &Value) -> Result<()> {
     world
         .until(&format!("{path} is changed"), async || {
             let answer = world.send(Method::PATCH, path, MERGE, change).await?;
-            if answer.code == 429 || answer.code >= 500 {
+            if is_busy(answer.code) {
                 return Ok(Look::NotYet(format!("{answer:?}")));
             }
             ensure!(answer.code == 200, "the change was answered by {answer:?}");
