@@ -30,7 +30,7 @@ use crate::{
 /// How often a condition is looked at where time is the machine's.
 const POLL: Duration = Duration::from_millis(100);
 /// How long anything may take, where two cores have five clusters to run; on an idle machine it is seconds.
-const PATIENCE: Duration = Duration::from_secs(400);
+const PATIENCE: Duration = Duration::from_secs(600);
 /// How far virtual time goes between two looks.
 const STEP: Duration = Duration::from_secs(1);
 
