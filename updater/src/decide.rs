@@ -131,7 +131,10 @@ struct Eviction {
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Unboost,
-    Resize,
+    Resize {
+        /// Whether the kubelet says of what the pod asks for now that it can never be.
+        after_infeasible: bool,
+    },
     Evict,
 }
 
@@ -225,7 +228,7 @@ impl<'a> Turn<'a> {
                 self.skip(index, skip);
             }
             (Kind::Unboost, Outcome::Done) => self.resized(index, Fate::Unboosted),
-            (Kind::Resize, Outcome::Done) => self.resized(index, Fate::Resized),
+            (Kind::Resize { .. }, Outcome::Done) => self.resized(index, Fate::Resized),
             (Kind::Evict, Outcome::Done) => {
                 if self.evictions == Evictions::Probe {
                     self.evictions = Evictions::Stopped(Skip::ProbePending);
@@ -235,11 +238,15 @@ impl<'a> Turn<'a> {
             }
             (Kind::Evict, _) => self.skip(index, Skip::EvictionRefused),
             (Kind::Unboost, _) => self.skip(index, Skip::ResizeRefused),
-            (Kind::Resize, _) => self.instead_of_resize(index, Skip::ResizeRefused),
+            (Kind::Resize { .. }, _) => self.instead_of_resize(index, Skip::ResizeRefused),
         }
-        if let (Kind::Resize, Outcome::NodeCapacity) = (kind, outcome)
-            && self.restrictions.vpa.way() == Some(Way::Resize)
-        {
+        let was_tried = match (kind, outcome) {
+            (Kind::Resize { .. }, Outcome::NodeCapacity) => self.restrictions.vpa.way() == Some(Way::Resize),
+            // What never reached the pod is not remembered: it would not be tried again.
+            (Kind::Resize { after_infeasible }, Outcome::Done) => after_infeasible,
+            _ => false,
+        };
+        if was_tried {
             self.remember_infeasible(index, memory);
         }
     }
@@ -448,7 +455,7 @@ impl<'a> Turn<'a> {
         let way = vpa.way();
         let decision = self.restrictions.can_resize(index, memory, now);
         match decision {
-            Decision::Approved => {}
+            Decision::Approved | Decision::Infeasible => {}
             Decision::Deferred(_)
                 if way == Some(Way::Resize)
                     && settings.quirks.has(Quirk::PatchesDeferredPods)
@@ -465,8 +472,8 @@ impl<'a> Turn<'a> {
                 self.fall_back(index);
                 return None;
             }
-            Decision::Infeasible => self.remember_infeasible(index, memory),
         }
+        let after_infeasible = decision == Decision::Infeasible;
         let mut plan = self.plan(pod, self.formulas(index, Purpose::Resize));
         let mut hopeless = hopeless::reason(pod, &plan, settings);
         let mut unchanged = formula::skipped(&plan).unwrap_or(Skip::NoChange);
@@ -482,18 +489,19 @@ impl<'a> Turn<'a> {
             None => resize(pod, vpa, &plan, settings, now),
         };
         match patches {
-            Ok(resize) => Some(self.ask(index, pod, Kind::Resize, Act::Resize(resize))),
+            Ok(resize) => Some(self.ask(index, pod, Kind::Resize { after_infeasible }, Act::Resize(resize))),
+            // The kubelet has this very resize already, and says what it says to it.
+            Err(Skip::NoChange) if after_infeasible => {
+                self.remember_infeasible(index, memory);
+                if settings.quirks.has(Quirk::ActsWithoutChange) {
+                    self.instead_of_resize(index, Skip::NoChange);
+                } else {
+                    self.skip(index, Skip::ResizeInfeasible);
+                }
+                None
+            }
             Err(Skip::NoChange) if !settings.quirks.has(Quirk::ActsWithoutChange) => {
-                // The kubelet has this very resize already, and says what it says to it.
-                let is_infeasible = decision == Decision::Infeasible;
-                self.skip(
-                    index,
-                    if is_infeasible {
-                        Skip::ResizeInfeasible
-                    } else {
-                        unchanged
-                    },
-                );
+                self.skip(index, unchanged);
                 None
             }
             Err(skip) => {

@@ -289,6 +289,21 @@ fn an_infeasible_resize_is_not_sent_again() {
 }
 
 #[test]
+fn a_resize_after_an_infeasible_one_is_tried_until_it_reaches_the_pod() {
+    for (answer, said) in [
+        (Outcome::Refused, "ResizeRefused"),
+        (Outcome::NotNow(Skip::ApiUnavailable), "ApiUnavailable"),
+    ] {
+        let mut workload = resizing("InPlace", "PodResizePending", "Infeasible")
+            .with(|workload| workload.resize_fails = vec![("web-0", answer)]);
+        assert_eq!(workload.first(), said);
+        workload.resize_fails.clear();
+        assert_eq!(workload.first(), "resized", "after {said}");
+        assert_eq!(workload.first(), "InfeasibleBefore", "after {said}");
+    }
+}
+
+#[test]
 fn a_refused_resize_is_followed_by_an_eviction_where_the_mode_has_it() {
     for (mode, expected) in [("InPlaceOrRecreate", "evicted"), ("InPlace", "ResizeRefused")] {
         let mut workload = workload(mode, 2).with(|workload| {
