@@ -27,8 +27,10 @@ use crate::{
     },
 };
 
-/// How often a condition is looked at where time is the machine's.
-const POLL: Duration = Duration::from_millis(100);
+/// How soon a condition is looked at again where time is the machine's.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// How seldom it is looked at in the end: a look is a request, and many scenarios look at once.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How long anything may take, where two cores have five clusters to run; on an idle machine it is seconds.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// How far virtual time goes between two looks.
@@ -263,6 +265,7 @@ impl World {
     /// When looking fails for good, or when it does not hold within [`PATIENCE`]; the message says what was seen last.
     pub async fn until<T>(&self, what: &str, mut look: impl AsyncFnMut() -> Result<Look<T>>) -> Result<T> {
         let deadline = tokio::time::Instant::now() + PATIENCE;
+        let mut pause = FIRST_PAUSE;
         loop {
             let seen = match look().await {
                 Ok(Look::Done(value)) => return Ok(value),
@@ -278,7 +281,10 @@ impl World {
                     time.advance(STEP).await;
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
-                None => tokio::time::sleep(POLL).await,
+                None => {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
             }
         }
     }
