@@ -435,7 +435,7 @@ impl Updater {
                     Act::Resize(_) | Act::Unboost(_) => {
                         metrics.updated();
                         if let Some(changed) = changed {
-                            self.feed.lock().apply_pod(*changed);
+                            self.feed.lock().resized(*changed);
                         }
                         self.teller.tell(Told::resized(pod)).await;
                     }

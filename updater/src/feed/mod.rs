@@ -263,6 +263,19 @@ impl Feed {
         self.newcomers.push((namespace, name));
     }
 
+    /// Takes in how a pod is after it was resized, unless the watch was faster: it may have told of a later state, or that the
+    /// pod is gone, and will not say so again.
+    pub fn resized(&mut self, pod: Pod) {
+        let metadata = &pod.metadata;
+        let place = self.places.get(metadata.namespace.as_deref().unwrap_or_default());
+        let known = place.and_then(|place| place.pods.get(metadata.name.as_deref()?));
+        if known.is_some_and(|known| {
+            metadata.uid.as_deref() == Some(&*known.uid) && known.version <= rows::version(metadata)
+        }) {
+            self.apply_pod(pod);
+        }
+    }
+
     fn remove_pod(&mut self, namespace: &str, name: &str) {
         let Some(place) = self.places.get_mut(namespace) else {
             return;

@@ -8,6 +8,7 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use common::{
+    api::k8s::ObjectMeta,
     pod::{Condition, Phase, Pod},
     sidecarset::sizing,
     time,
@@ -32,8 +33,8 @@ pub(super) struct PodRow {
     pub(super) labels: Option<Arc<Labels>>,
     /// Of the conditions, those that decisions read.
     conditions: Box<[Condition]>,
-    /// Of a pod whose resize goes on, how it was when that was seen: only so it may be evicted for it.
-    version: Option<Box<str>>,
+    /// Which state of it this is; a number since Kubernetes says so, and none if it is not one.
+    pub(super) version: Option<u64>,
     /// What it has in common with others of its controller.
     form: Arc<Pod>,
     /// Which controller.
@@ -42,6 +43,11 @@ pub(super) struct PodRow {
     pub(super) vpa: Option<Arc<str>>,
     /// The reason that was last told for leaving it as it is.
     pub(super) told: Option<Skip>,
+}
+
+/// Which state of a pod something is about: of two, the later one has the larger number.
+pub(super) fn version(metadata: &ObjectMeta) -> Option<u64> {
+    metadata.resource_version.as_ref()?.parse().ok()
 }
 
 /// Names a controller in its namespace.
@@ -95,7 +101,8 @@ impl PodRow {
         let labels = metadata.labels.take().map(|labels| forms.labels(labels));
         metadata.namespace = None;
         metadata.generate_name = None;
-        let version = metadata.resource_version.take();
+        let version = version(metadata);
+        metadata.resource_version = None;
         metadata.generation = None;
         if let Some(annotations) = &mut metadata.annotations {
             annotations.retain(|key, _| {
@@ -112,7 +119,6 @@ impl PodRow {
         };
         let conditions = conditions.filter(matters);
         let conditions: Box<[Condition]> = conditions.collect();
-        let version = version.filter(|_| conditions.iter().any(inplace::is_about_resize));
         let is_bound = Arc::make_mut(&mut pod.spec)
             .node_name
             .take()
@@ -128,7 +134,7 @@ impl PodRow {
             is_bound,
             labels,
             conditions,
-            version: version.map(String::into_boxed_str),
+            version,
             form: forms.form(pod),
             group,
             vpa: None,
@@ -144,7 +150,10 @@ impl PodRow {
         metadata.name = Some(name.to_owned());
         metadata.namespace = Some(namespace.to_owned());
         metadata.uid = Some(self.uid.to_string());
-        metadata.resource_version = self.version.as_deref().map(str::to_owned);
+        // One whose resize goes on may be evicted for it only as it was seen.
+        let is_resizing = self.conditions.iter().any(inplace::is_about_resize);
+        let version = self.version.filter(|_| is_resizing);
+        metadata.resource_version = version.map(|version| version.to_string());
         metadata.creation_timestamp = self.created.map(time::to_k8s);
         metadata.labels = self.labels.as_deref().cloned();
         pod.status.phase = self.phase;

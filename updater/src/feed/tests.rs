@@ -2,6 +2,7 @@ use super::*;
 use chrono::TimeDelta;
 use common::{
     api::k8s::{DaemonSet, Deployment, ReplicaSet},
+    gates::Gates,
     kube::watch::SlimSelecting,
     target::{Scale, ScaleLookup},
 };
@@ -157,6 +158,53 @@ fn who_does_not_count() {
     assert_eq!(names(&mut feed, "web"), ["a", "b"]);
     feed.apply_vpa(&vpa("web", "Deployment", "web", "Off"));
     assert!(!feed.acts(&key("web")));
+}
+
+#[test]
+fn a_resized_pod_is_taken_in_unless_the_watch_was_faster() {
+    let at = |version: &str, uid: &str, cpu: &str| {
+        let mut pod = pod_json("a", "ReplicaSet", "web-1");
+        pod["metadata"]["resourceVersion"] = json!(version);
+        pod["metadata"]["uid"] = json!(uid);
+        pod["spec"]["containers"][0]["resources"] = requests(cpu, "100Mi");
+        read::<Pod>(pod)
+    };
+    let cpu = |feed: &mut Feed| {
+        let pods = feed.take(&key("web"), no_scale).unwrap().pods;
+        let pod = pods
+            .iter()
+            .find(|pod| pod.metadata.name.as_deref() == Some("a"))?;
+        let app = pod.managed_by_name("app", &Gates::default())?;
+        Some(app.spec_resources().request("cpu")?.to_string())
+    };
+    for (seen, answer, expected) in [
+        (
+            at("99", "uid-a", "100m"),
+            at("100", "uid-a", "200m"),
+            Some("200m"),
+        ),
+        (
+            at("101", "uid-a", "300m"),
+            at("100", "uid-a", "200m"),
+            Some("300m"),
+        ),
+        (
+            at("101", "uid-other", "100m"),
+            at("100", "uid-a", "200m"),
+            Some("100m"),
+        ),
+    ] {
+        let mut feed = web();
+        feed.apply_pod(seen);
+        feed.settle(no_scale);
+        feed.resized(answer);
+        assert_eq!(cpu(&mut feed).as_deref(), expected);
+    }
+    let mut feed = web();
+    feed.pod(Change::Deleted(pod("a")));
+    feed.resized(at("100", "uid-a", "200m"));
+    feed.settle(no_scale);
+    assert_eq!(names(&mut feed, "web"), ["b"]);
 }
 
 /// What happens, and whether a turn could give something new for it.
