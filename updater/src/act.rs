@@ -1,6 +1,8 @@
 //! Carries out what was decided: patches and evictions, and what the API server's answers mean. Each call says which pod it
 //! means by its UID, so that one of the same name that came since is left alone.
 
+use std::{error::Error, io};
+
 use common::{
     api::k8s::{DeleteOptions, Eviction, ObjectMeta, Preconditions},
     patch::Operation,
@@ -115,7 +117,7 @@ fn patch(pod: &Pod, operations: &[Operation]) -> serde_json::Result<Patch<()>> {
 /// What a refusal of a resize means. What may pass by itself is no reason to evict the pod instead.
 fn resize_refused(error: &kube::Error) -> Outcome {
     let kube::Error::Api(status) = error else {
-        return Outcome::NotNow(Skip::ApiUnavailable);
+        return unanswered(error);
     };
     match status.code {
         403 if has_cause(status, "NodeCapacity") => Outcome::NodeCapacity,
@@ -123,7 +125,8 @@ fn resize_refused(error: &kube::Error) -> Outcome {
         404 if is_about_pod(status) => Outcome::NotNow(Skip::Gone),
         // A server without the subresource has no pod to speak of.
         404 => Outcome::Refused,
-        409 | 429 | 500.. => Outcome::NotNow(Skip::ApiUnavailable),
+        409 | 429 => Outcome::NotNow(Skip::ApiUnavailable),
+        500.. => failed(status),
         _ => Outcome::Refused,
     }
 }
@@ -131,7 +134,7 @@ fn resize_refused(error: &kube::Error) -> Outcome {
 /// What a refusal of an eviction means.
 fn eviction_refused(error: &kube::Error) -> Outcome {
     let kube::Error::Api(status) = error else {
-        return Outcome::NotNow(Skip::ApiUnavailable);
+        return unanswered(error);
     };
     match status.code {
         404 => Outcome::NotNow(Skip::Gone),
@@ -143,9 +146,30 @@ fn eviction_refused(error: &kube::Error) -> Outcome {
         429 => Outcome::NotNow(Skip::ApiUnavailable),
         // More than one budget for a pod is an internal error to the API server, and an operator's mistake to us.
         500 if status.message.contains("PodDisruptionBudget") => Outcome::NotNow(Skip::DisruptionBudget),
-        500.. => Outcome::NotNow(Skip::ApiUnavailable),
+        500.. => failed(status),
         _ => Outcome::Refused,
     }
+}
+
+/// What it means that the API server could not say how it went: time was up, or its store has changed leaders.
+fn failed(status: &kube::core::Status) -> Outcome {
+    match status.code {
+        503 => Outcome::NotNow(Skip::ApiUnavailable),
+        _ => Outcome::Unanswered,
+    }
+}
+
+/// What it means that no answer came: only who was not reached has done nothing.
+fn unanswered(error: &kube::Error) -> Outcome {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let io: Option<&io::Error> = error.downcast_ref();
+        if io.is_some_and(|io| io.kind() == io::ErrorKind::ConnectionRefused) {
+            return Outcome::NotNow(Skip::ApiUnavailable);
+        }
+        cause = error.source();
+    }
+    Outcome::Unanswered
 }
 
 fn has_cause(status: &kube::core::Status, reason: &str) -> bool {
@@ -167,7 +191,9 @@ fn is_about_pod(status: &kube::core::Status) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use common::kube::DeadlineExceeded;
     use kube::core::Status;
+    use std::time::Duration;
 
     fn answer(code: u16, message: &str, details: &Value) -> kube::Error {
         let status: Status = serde_json::from_value(json!({
@@ -225,13 +251,9 @@ mod tests {
                 json!({}),
                 Outcome::NotNow(Skip::ApiUnavailable),
             ),
-            (
-                500,
-                "etcdserver: leader changed",
-                json!({}),
-                Outcome::NotNow(Skip::ApiUnavailable),
-            ),
-            (504, "timeout", json!({}), Outcome::NotNow(Skip::ApiUnavailable)),
+            (500, "etcdserver: leader changed", json!({}), Outcome::Unanswered),
+            (503, "not ready", json!({}), Outcome::NotNow(Skip::ApiUnavailable)),
+            (504, "timeout", json!({}), Outcome::Unanswered),
         ] {
             assert_eq!(
                 resize_refused(&answer(code, message, &details)),
@@ -278,12 +300,7 @@ mod tests {
                 json!({}),
                 Outcome::NotNow(Skip::DisruptionBudget),
             ),
-            (
-                500,
-                "etcdserver: leader changed",
-                json!({}),
-                Outcome::NotNow(Skip::ApiUnavailable),
-            ),
+            (500, "etcdserver: leader changed", json!({}), Outcome::Unanswered),
             (
                 404,
                 "pods \"web-0\" not found",
@@ -309,6 +326,26 @@ mod tests {
                 expected,
                 "{code} {message}"
             );
+        }
+    }
+
+    #[test]
+    fn who_was_not_reached_has_done_nothing() {
+        let no_answer = |cause: Box<dyn Error + Send + Sync>| kube::Error::Service(cause);
+        let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+        let cut = || io::Error::from(io::ErrorKind::ConnectionReset);
+        let late = DeadlineExceeded(Duration::from_secs(10));
+        for (error, expected) in [
+            (no_answer(refused().into()), Outcome::NotNow(Skip::ApiUnavailable)),
+            (
+                no_answer(anyhow::Error::new(refused()).context("connect").into()),
+                Outcome::NotNow(Skip::ApiUnavailable),
+            ),
+            (no_answer(cut().into()), Outcome::Unanswered),
+            (no_answer(late.into()), Outcome::Unanswered),
+        ] {
+            assert_eq!(eviction_refused(&error), expected, "{error:?}");
+            assert_eq!(resize_refused(&error), expected, "{error:?}");
         }
     }
 

@@ -58,6 +58,8 @@ pub enum Outcome {
     NodeCapacity,
     /// It could not be done now, for this reason: nothing is done in its place, and it is tried again.
     NotNow(Skip),
+    /// Nobody knows whether it was done. It counts as if it was, until the pod itself shows.
+    Unanswered,
 }
 
 /// What became of a pod in a turn.
@@ -229,12 +231,10 @@ impl<'a> Turn<'a> {
             }
             (Kind::Unboost, Outcome::Done) => self.resized(index, Fate::Unboosted),
             (Kind::Resize { .. }, Outcome::Done) => self.resized(index, Fate::Resized),
-            (Kind::Evict, Outcome::Done) => {
-                if self.evictions == Evictions::Probe {
-                    self.evictions = Evictions::Stopped(Skip::ProbePending);
-                }
-                self.restrictions.evicted(index);
-                self.set_fate(index, Fate::Evicted);
+            (Kind::Evict, Outcome::Done) => self.evicted(index, Fate::Evicted),
+            (Kind::Evict, Outcome::Unanswered) => self.evicted(index, Fate::Skipped(Skip::ApiUnavailable)),
+            (Kind::Unboost | Kind::Resize { .. }, Outcome::Unanswered) => {
+                self.resized(index, Fate::Skipped(Skip::ApiUnavailable));
             }
             (Kind::Evict, _) => self.skip(index, Skip::EvictionRefused),
             (Kind::Unboost, _) => self.skip(index, Skip::ResizeRefused),
@@ -605,6 +605,14 @@ impl<'a> Turn<'a> {
 
     fn resized(&mut self, index: usize, fate: Fate) {
         self.restrictions.resized(index);
+        self.set_fate(index, fate);
+    }
+
+    fn evicted(&mut self, index: usize, fate: Fate) {
+        if self.evictions == Evictions::Probe {
+            self.evictions = Evictions::Stopped(Skip::ProbePending);
+        }
+        self.restrictions.evicted(index);
         self.set_fate(index, fate);
     }
 

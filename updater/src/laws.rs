@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     decide::{Fate, Outcome},
+    reason::Skip,
     testing::{Workload, recommended, requests, workload},
 };
 
@@ -20,6 +21,8 @@ const MODES: [&str; 7] = [
 const NAMES: [&str; 8] = [
     "web-0", "web-1", "web-2", "web-3", "web-4", "web-5", "web-6", "web-7",
 ];
+
+const FAILURES: [Outcome; 3] = [Outcome::Refused, Outcome::NodeCapacity, Outcome::Unanswered];
 
 /// What a pod may be in the middle of.
 fn change() -> impl Strategy<Value = fn(&mut Value)> {
@@ -57,14 +60,16 @@ prop_compose! {
         tolerance in select(vec![0.0, 0.1, 0.25, 0.5, 0.9, 1.0]),
         min_replicas in 0..4_i64,
         has_boost in any::<bool>(),
-        fails in vec((select(NAMES.to_vec()), select(vec![Outcome::Refused, Outcome::NodeCapacity])), 0..5),
+        resize_fails in vec((select(NAMES.to_vec()), select(FAILURES.to_vec())), 0..5),
+        evict_fails in vec((select(NAMES.to_vec()), select(FAILURES.to_vec())), 0..5),
     ) -> Workload {
         workload(mode, changes.len()).with(|workload| {
             workload.kind = kind;
             workload.wanted = Some(wanted);
             workload.settings.eviction_tolerance = tolerance;
             workload.settings.min_replicas = min_replicas;
-            workload.resize_fails = fails;
+            workload.resize_fails = resize_fails;
+            workload.evict_fails = evict_fails;
             if has_boost {
                 workload.vpa["spec"]["startupBoost"] = json!({"cpu": {"type": "Factor", "factor": 2}});
             }
@@ -110,9 +115,10 @@ proptest! {
         for _ in 0..3 {
             let (_, fates) = workload.turn();
             let disrupted = fates.iter().zip(&workload.pods).filter(|(fate, pod)| match fate {
-                Fate::Skipped(_) => false,
                 Fate::Unboosted | Fate::Resized => true,
-                Fate::Evicted => pod["status"]["phase"] != "Pending",
+                // Of all failures, this is the one that may be none.
+                Fate::Evicted | Fate::Skipped(Skip::ApiUnavailable) => pod["status"]["phase"] != "Pending",
+                Fate::Skipped(_) => false,
             });
             let disrupted = i64::try_from(disrupted.count()).unwrap();
             prop_assert!(disrupted <= allowed, "{disrupted} of at most {allowed}");

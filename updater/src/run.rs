@@ -426,7 +426,7 @@ impl Updater {
                 match act {
                     Act::Evict => {
                         metrics.evicted();
-                        self.evidence.evicted(&work.key.workload(), work.shape(pod), now);
+                        self.await_replacement(pod, work, now);
                         self.feed.lock().evicted(&work.key, name);
                         for told in Told::evicted(pod, &work.key, &work.uid) {
                             self.teller.tell(told).await;
@@ -450,9 +450,18 @@ impl Updater {
                     (Act::Resize(_), Outcome::NodeCapacity) => Failure::UpdateInfeasible,
                     (Act::Resize(_), _) => Failure::Update,
                 });
+                if let (Act::Evict, Outcome::Unanswered) = (act, outcome) {
+                    self.await_replacement(pod, work, now);
+                }
                 outcome
             }
         }
+    }
+
+    /// From now on a pod that comes may show whether this eviction did any good.
+    fn await_replacement(&mut self, pod: &Pod, work: &Work, now: DateTime<Utc>) {
+        self.evidence.evicted(&work.key.workload(), work.shape(pod), now);
+        self.feed.lock().await_replacement(&work.key);
     }
 
     /// Tells of the pods that something holds back now that did not before.

@@ -152,6 +152,30 @@ fn a_disruption_budget_is_asked_once_for_pods_that_are_alike() {
 }
 
 #[test]
+fn what_was_not_answered_counts_as_done() {
+    let unanswered = |mode: &str, evictions: Evictions| {
+        let names = [
+            "web-0", "web-1", "web-2", "web-3", "web-4", "web-5", "web-6", "web-7",
+        ];
+        let fails = names.map(|name| (name, Outcome::Unanswered)).to_vec();
+        let mut workload = workload(mode, 8).with(|workload| {
+            workload.evictions = evictions;
+            workload.evict_fails = fails.clone();
+            workload.resize_fails = fails;
+        });
+        let (_, fates) = workload.turn();
+        let asked = fates
+            .iter()
+            .filter(|fate| **fate == Fate::Skipped(Skip::ApiUnavailable));
+        asked.count()
+    };
+    assert_eq!(unanswered("Recreate", Evictions::Allowed), 4);
+    assert_eq!(unanswered("Recreate", Evictions::Probe), 1);
+    assert_eq!(unanswered("InPlace", Evictions::Allowed), 4);
+    assert_eq!(unanswered("InPlaceOrRecreate", Evictions::Allowed), 4);
+}
+
+#[test]
 fn what_a_resize_under_way_leads_to() {
     // The state, then what follows in InPlaceOrRecreate at once and after 6 and 70 minutes, and in InPlace.
     for (type_, reason, expected, in_place) in [

@@ -305,6 +305,10 @@ impl Feed {
     /// A pod was evicted: it is as good as gone before the watch says so.
     pub fn evicted(&mut self, key: &VpaKey, pod: &str) {
         self.remove_pod(&key.namespace, pod);
+    }
+
+    /// What a VPA says from now on may have given a pod that comes its size.
+    pub fn await_replacement(&mut self, key: &VpaKey) {
         if let Some(row) = self.row_mut(key) {
             row.said = vec![row.vpa.clone()];
         }

@@ -380,7 +380,7 @@ fn newcomers_show_whether_admission_sized_them() {
     feed.apply_pod(read(marked));
     assert_eq!(seen(&mut feed), std::slice::from_ref(&sized_pod));
     // Somebody's webhook that leaves no mark gave it what was recommended between the eviction and now.
-    feed.evicted(&key("web"), "a");
+    feed.await_replacement(&key("web"));
     feed.apply_vpa(&{
         let mut newer = vpa("web", "Deployment", "web", "Recreate");
         newer.status = read(
