@@ -57,8 +57,10 @@ pub enum Effect {
         #[serde(default)]
         retry_after_seconds: Option<u32>,
     },
-    /// The connection breaks without an answer.
+    /// The connection breaks without an answer, and nothing is done.
     Reset,
+    /// What was asked for is done, and the connection breaks without an answer.
+    LoseAnswer,
     /// A watch ends after so many events.
     DropWatch {
         /// How many are still delivered.

@@ -152,14 +152,16 @@ impl Server {
             call.query.get("includeObject").map_or("", String::as_str),
             &self.api.clock,
         );
-        match (verb, place.subresource.clone()) {
+        let is_lost = effects.contains(&Effect::LoseAnswer);
+        let answer = match (verb, place.subresource.clone()) {
             ("watch", None) => self.watch(place, &call, view, effects),
             ("list", None) => self.list(&place, &call, &view),
             ("deletecollection", None) => self.delete_all(&place, &call, &view).await,
             (_, None) => self.object(verb, &place, &call, &view, Part::Main).await,
             (_, Some(sub)) if !place.kind.has(&sub) => found(None),
             (_, Some(sub)) => self.subresource(verb, &sub, &place, &call, &view).await,
-        }
+        };
+        if is_lost { Ok(broken()) } else { answer }
     }
 
     fn place(&self, group: &str, version: &str, rest: &[&str]) -> Option<Location> {

@@ -1,5 +1,7 @@
 //! Evictions: when they are made, when they are not, and what stops them.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context as _, Result, ensure};
 use common::api::k8s::{Deployment, Job, ReplicaSet, StatefulSet};
 use futures::FutureExt as _;
@@ -17,7 +19,7 @@ use super::{
     admission::Admission,
     admitted, change_vpa, events, fresh_lease, no_lease, pods, ready, recommend, template, uids, vpa,
 };
-use crate::sandbox::world::load;
+use crate::sandbox::{Effect, Fault, world::load};
 
 pub(super) fn all() -> Vec<Scenario> {
     vec![
@@ -39,6 +41,13 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "a replacement that admission did not size stops evictions, with an event on the VPA and a metric",
             needs: &[Need::Node],
             run: |world| breaker(world).boxed_local(),
+        },
+        Scenario {
+            name: "updater-counts-lost-answers",
+            about: "evictions that are carried out while their answers are lost count: no more than the budget, and a replacement \
+                    that admission did not size stops them",
+            needs: &[Need::Node, Need::Faults],
+            run: |world| lost_answers(world).boxed_local(),
         },
         Scenario {
             name: "updater-minds-disruption-budgets",
@@ -320,15 +329,7 @@ async fn breaker(world: &World) -> Result<()> {
         "evicted though pods are new"
     );
     updater.stop().await?;
-    // These were sized, but those that come after them are not.
-    let mark = json!({"metadata": {"annotations": {"vpaObservedContainers": "app"}}});
-    for name in before.keys() {
-        let marked = world
-            .send(Method::PATCH, &world.pod_path(name, ""), MERGE, &mark)
-            .await?;
-        ensure!(marked.code == 200, "not marked: {marked:?}");
-    }
-
+    mark(world, &before).await?;
     let updater = Updater::start(world, &[]).await?;
     updater.until_skipped(world, "BreakerOpen", 2).await?;
     let told = events(world, "EvictionBreakerOpen").await?;
@@ -343,6 +344,42 @@ async fn breaker(world: &World) -> Result<()> {
     let open = updater.metric("outrigger_updater_open_breakers").await?;
     ensure!(open > 0.5, "{open} breakers are open");
     updater.stop().await
+}
+
+async fn lost_answers(world: &World) -> Result<()> {
+    install_crds(world).await?;
+    fresh_lease(world).await?;
+    world
+        .create_object::<Deployment>(workload(world, "web", 4))
+        .await?;
+    vpa(world, "Deployment", "web", json!({"updateMode": "Recreate"})).await?;
+    let before = ready(world, "web", 4).await?;
+    mark(world, &before).await?;
+    recommend(world, "web", &[("app", "30m", "24Mi")]).await?;
+    let lost = Fault::new(Effect::LoseAnswer)
+        .verbs(&["create"])
+        .on(&["pods/eviction"]);
+    world.faults()?.add(lost);
+    let updater = Updater::start(world, &[]).await?;
+    updater.until_skipped(world, "BreakerOpen", 2).await?;
+    updater.loops(world, 3).await?;
+    updater.stop().await?;
+    let after = pods(world, "web").await?;
+    let gone = before.keys().filter(|name| !after.contains_key(*name)).count();
+    ensure!(gone <= 2, "{gone} of four are gone: the budget is two");
+    Ok(())
+}
+
+/// As if admission had sized these; those that come after them are not.
+async fn mark(world: &World, pods: &BTreeMap<String, Value>) -> Result<()> {
+    let mark = json!({"metadata": {"annotations": {"vpaObservedContainers": "app"}}});
+    for name in pods.keys() {
+        let marked = world
+            .send(Method::PATCH, &world.pod_path(name, ""), MERGE, &mark)
+            .await?;
+        ensure!(marked.code == 200, "not marked: {marked:?}");
+    }
+    Ok(())
 }
 
 async fn budget(world: &World) -> Result<()> {
