@@ -331,7 +331,7 @@ mod tests {
 
     #[test]
     fn who_was_not_reached_has_done_nothing() {
-        let no_answer = |cause: Box<dyn Error + Send + Sync>| kube::Error::Service(cause);
+        let no_answer = kube::Error::Service;
         let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
         let cut = || io::Error::from(io::ErrorKind::ConnectionReset);
         let late = DeadlineExceeded(Duration::from_secs(10));

@@ -269,9 +269,10 @@ impl Feed {
         let metadata = &pod.metadata;
         let place = self.places.get(metadata.namespace.as_deref().unwrap_or_default());
         let known = place.and_then(|place| place.pods.get(metadata.name.as_deref()?));
-        if known.is_some_and(|known| {
+        let is_news = known.is_some_and(|known| {
             metadata.uid.as_deref() == Some(&*known.uid) && known.version <= rows::version(metadata)
-        }) {
+        });
+        if is_news {
             self.apply_pod(pod);
         }
     }
