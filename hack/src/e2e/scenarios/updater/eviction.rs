@@ -311,16 +311,20 @@ fn job(world: &World, name: &str, pods: usize) -> Value {
     })
 }
 
-async fn breaker(world: &World) -> Result<()> {
+/// Four pods that are to be evicted, and that nobody marks or sizes.
+async fn left_by_admission(world: &World) -> Result<BTreeMap<String, Value>> {
     install_crds(world).await?;
     fresh_lease(world).await?;
-    // Nobody marks or sizes its pods.
     world
         .create_object::<Deployment>(workload(world, "web", 4))
         .await?;
     vpa(world, "Deployment", "web", json!({"updateMode": "Recreate"})).await?;
     recommend(world, "web", &[("app", "30m", "24Mi")]).await?;
-    let before = ready(world, "web", 4).await?;
+    ready(world, "web", 4).await
+}
+
+async fn breaker(world: &World) -> Result<()> {
+    let before = left_by_admission(world).await?;
     // Young pods without a mark may come from an eviction of its own, for all that a new updater knows.
     let updater = Updater::start(world, &[]).await?;
     updater.until_skipped(world, "ProbePending", 4).await?;
@@ -347,15 +351,8 @@ async fn breaker(world: &World) -> Result<()> {
 }
 
 async fn lost_answers(world: &World) -> Result<()> {
-    install_crds(world).await?;
-    fresh_lease(world).await?;
-    world
-        .create_object::<Deployment>(workload(world, "web", 4))
-        .await?;
-    vpa(world, "Deployment", "web", json!({"updateMode": "Recreate"})).await?;
-    let before = ready(world, "web", 4).await?;
+    let before = left_by_admission(world).await?;
     mark(world, &before).await?;
-    recommend(world, "web", &[("app", "30m", "24Mi")]).await?;
     let lost = Fault::new(Effect::LoseAnswer)
         .verbs(&["create"])
         .on(&["pods/eviction"]);
