@@ -11,6 +11,7 @@ mod recommender;
 mod resize;
 mod sidecarset_inject;
 mod sidecarset_keep;
+mod sidecarset_partial;
 mod sidecarset_register;
 mod sidecarset_size;
 mod time;
@@ -48,6 +49,7 @@ pub fn all() -> Vec<Scenario> {
         time::all(),
         admission::all(),
         sidecarset_inject::all(),
+        sidecarset_partial::all(),
         sidecarset_keep::all(),
         sidecarset_register::all(),
         sidecarset_size::all(),

@@ -15,7 +15,7 @@ use admission::{
 use anyhow::{Context as _, Result, bail, ensure};
 use common::{
     api::{
-        k8s::{ControllerRevision, Deployment, LabelSelector, Lease, MutatingWebhookConfiguration, Pod},
+        k8s::{ControllerRevision, Deployment, LabelSelector, MutatingWebhookConfiguration, Pod},
         sidecarset::SidecarSet,
     },
     clock::Clock,
@@ -26,7 +26,7 @@ use common::{
         revision::new_revision,
     },
 };
-use futures::{FutureExt as _, future::join_all};
+use futures::FutureExt as _;
 use http::Method;
 use kube::{
     Api, ResourceExt as _,
@@ -39,25 +39,15 @@ use super::super::{Look, Need, Scenario, World};
 use super::{SETS_ARE_SHARED, install_crds, pod_spec};
 
 pub(super) const SETS: &str = "/apis/apps.kruise.io/v1beta1/sidecarsets";
-const CREATIONS: usize = 50;
 
 pub(super) fn all() -> Vec<Scenario> {
-    vec![
-        Scenario {
-            name: "sidecarset-injects",
-            about: "pods of a Deployment get the sidecars of a SidecarSet, or of an older revision of it; bad sets are \
+    vec![Scenario {
+        name: "sidecarset-injects",
+        about: "pods of a Deployment get the sidecars of a SidecarSet, or of an older revision of it; bad sets are \
                     denied; and without the webhook there are no such pods, but others are",
-            needs: &[Need::Node, Need::LocalWebhooks],
-            run: |world| in_scope(world, injects).boxed_local(),
-        },
-        Scenario {
-            name: "sidecarset-partial-is-exact",
-            about: "of 50 pods that are created at once, exactly the wanted share stays on an older revision, with one \
-                    replica, and with two all but one at most",
-            needs: &[Need::LocalWebhooks],
-            run: |world| in_scope(world, is_exact).boxed_local(),
-        },
-    ]
+        needs: &[Need::Node, Need::LocalWebhooks],
+        run: |world| in_scope(world, injects).boxed_local(),
+    }]
 }
 
 /// Where pods come up whatever happens: where the cluster lives, and where the component would run.
@@ -188,7 +178,7 @@ pub(super) async fn made(world: &World, set: &Value) -> Result<SidecarSet> {
 }
 
 /// Keeps the set as it would have been before, as a revision, and has new pods get that.
-async fn older_revision(world: &World, set: &SidecarSet, strategy: Value) -> Result<String> {
+pub(super) async fn older_revision(world: &World, set: &SidecarSet, strategy: Value) -> Result<String> {
     let mut old = set.clone();
     let env = json!([{"name": "REVISION", "value": "old"}]);
     for sidecar in &mut old.spec.containers {
@@ -356,131 +346,11 @@ pub(super) fn record(pod: &Value, world: &World) -> Result<(String, String)> {
 }
 
 /// A pod that nobody schedules: that it is there is all that counts.
-fn lone_pod(world: &World, name: &str) -> Value {
+pub(super) fn lone_pod(world: &World, name: &str) -> Value {
     json!({
         "metadata": {"name": name, "labels": {"of": world.namespace}},
         "spec": {"schedulerName": "nobody", "containers": [
             {"name": "app", "image": world.image, "resources": {"requests": {"cpu": "10m"}, "limits": {"cpu": "10m"}}},
         ]},
     })
-}
-
-async fn is_exact(world: &World) -> Result<()> {
-    let alone = Injector::start(world)?;
-    alone
-        .register(world, "one", &json!({"of": world.namespace}))
-        .await?;
-    let set = made(world, &self::set(world)).await?;
-    let strategy = json!({
-        "injectionStrategy": {"revision": {"policy": "Partial"}},
-        "updateStrategy": {"partition": "30%"},
-    });
-    let revision = older_revision(world, &set, strategy).await?;
-    // The set, too, has to be heard of with its new strategy: a first pod of a third is always an old one.
-    world
-        .until("the strategy is heard of", async || {
-            let old = create(world, "first", &["one"], &revision).await?;
-            Ok(if old == 1 {
-                Look::Done(())
-            } else {
-                Look::NotYet("a first pod that is new".to_owned())
-            })
-        })
-        .await?;
-    // What is only tried does not count.
-    let tried = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
-    let try_one = async || {
-        let pod = serde_json::from_value(lone_pod(world, "tried"))?;
-        let pod = world.api::<Pod>().create(&tried, &pod).await?;
-        anyhow::Ok(record(&serde_json::to_value(pod)?, world)?.1)
-    };
-    world
-        .until("the first pod is forgotten", async || {
-            let found = try_one().await?;
-            Ok(if found == revision {
-                Look::Done(())
-            } else {
-                Look::NotYet(found)
-            })
-        })
-        .await?;
-    for _ in 0..5 {
-        let found = try_one().await?;
-        ensure!(found == revision, "a dry run was counted: {found}");
-    }
-    let old = create(world, "alone", &["one"; CREATIONS], &revision).await?;
-    ensure!(old == 15, "{old} of {CREATIONS} pods stayed with one replica");
-    alone.stop().await?;
-
-    let configurations: Api<MutatingWebhookConfiguration> = Api::all(world.client.clone());
-    configurations
-        .delete(&format!("one-{}", world.namespace), &DeleteParams::default())
-        .await?;
-    let (one, two) = (Injector::start(world)?, Injector::start(world)?);
-    for (injector, name) in [(&one, "one"), (&two, "two")] {
-        let labels = json!({"of": world.namespace, "through": name});
-        injector.register(world, name, &labels).await?;
-    }
-    let leases = world.api::<Lease>();
-    world
-        .until("there are two replicas, and both inject", async || {
-            let params = ListParams::default().labels("outrigger.dev/sidecarset-replica");
-            let found = leases.list(&params).await?.items.len();
-            if found != 2 {
-                return Ok(Look::NotYet(format!("{found} leases")));
-            }
-            Ok(match create(world, "both", &["one", "two"], &revision).await? {
-                2 => Look::Done(()),
-                old => Look::NotYet(format!("{old} of the first two stayed")),
-            })
-        })
-        .await?;
-    let through: Vec<&str> = ["one", "two"].into_iter().cycle().take(CREATIONS).collect();
-    let old = create(world, "two", &through, &revision).await?;
-    ensure!(
-        (14..=16).contains(&old),
-        "{old} of {CREATIONS} pods stayed with two replicas"
-    );
-    one.stop().await?;
-    two.stop().await
-}
-
-/// Creates pods side by side, each through one of the replicas; how many of them have the older revision. They are gone
-/// afterwards.
-async fn create(world: &World, round: &str, through: &[&str], revision: &str) -> Result<usize> {
-    let pods = world.api::<Pod>();
-    let created = join_all(through.iter().enumerate().map(async |(index, through)| {
-        let mut pod = lone_pod(world, &format!("{round}-{index}"));
-        pod["metadata"]["labels"]["through"] = json!(through);
-        let created = pods
-            .create(&PostParams::default(), &serde_json::from_value(pod)?)
-            .await;
-        anyhow::Ok(serde_json::to_value(created?)?)
-    }))
-    .await;
-    let mut old = 0;
-    for pod in created {
-        // Before the webhook is heard of there is no record, and such a pod is none of either.
-        match pod {
-            Ok(pod) if record(&pod, world).is_ok_and(|(_, found)| found == revision) => old += 1,
-            Ok(_) => {}
-            Err(error) => tracing::debug!(%error, "a pod was refused"),
-        }
-    }
-    world
-        .until("the pods are gone", async || {
-            pods.delete_collection(&DeleteParams::default().grace_period(0), &ListParams::default())
-                .await?;
-            let left = pods.list(&ListParams::default()).await?.items.len();
-            Ok(if left == 0 {
-                Look::Done(())
-            } else {
-                Look::NotYet(format!("{left} pods"))
-            })
-        })
-        .await?;
-    Ok(old)
 }
