@@ -247,9 +247,14 @@ pub(super) fn template(world: &World, app: &str, is_marked: bool) -> Value {
 pub(super) async fn pods(world: &World, app: &str) -> Result<BTreeMap<String, Value>> {
     let label = ListParams::default().labels(&format!("app={app}"));
     let pods = world.api::<Pod>().list(&label).await?.items;
+    // A Job keeps the pods that have failed, beside those that it makes instead.
+    let is_over = |pod: &Pod| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        matches!(phase, Some("Failed" | "Succeeded"))
+    };
     let live = pods
         .iter()
-        .filter(|pod| pod.metadata.deletion_timestamp.is_none());
+        .filter(|pod| pod.metadata.deletion_timestamp.is_none() && !is_over(pod));
     live.map(|pod| {
         Ok((
             pod.metadata.name.clone().unwrap_or_default(),
@@ -292,7 +297,8 @@ pub(super) async fn admitted(world: &World, app: &str, count: usize) -> Result<B
                 Ok(if unknown.is_empty() && ready == count && pods.len() == count {
                     Look::Done(pods)
                 } else {
-                    Look::NotYet(format!("{ready} are ready, {} were made again", unknown.len()))
+                    let (all, again) = (pods.len(), unknown.len());
+                    Look::NotYet(format!("{ready} of {all} are ready, {again} were made again"))
                 })
             },
         )
