@@ -47,7 +47,7 @@ async fn is_exact(world: &World) -> Result<()> {
     for _ in 0..5 {
         ensure!(pods.would_stay("one").await?, "what was only tried was counted");
     }
-    let tally = pods.create("alone", &["one"; CREATIONS]).await?;
+    let tally = pods.create("alone", &["one"; CREATIONS]).await;
     ensure!(
         tally.stayed() == 15 && tally.lost.is_empty(),
         "with one replica: {tally}"
@@ -78,7 +78,7 @@ async fn is_exact(world: &World) -> Result<()> {
     pods.until_known("one", "two").await?;
     pods.until_known("two", "one").await?;
     let through: Vec<&str> = ["one", "two"].into_iter().cycle().take(CREATIONS).collect();
-    let tally = pods.create("two", &through).await?;
+    let tally = pods.create("two", &through).await;
     ensure!(
         (14..=16).contains(&tally.stayed()) && tally.lost.is_empty(),
         "with two replicas: {tally}"
@@ -108,7 +108,7 @@ impl Pods<'_> {
     }
 
     /// Creates pods side by side, each through one of the replicas.
-    async fn create(&self, round: &str, through: &[&str]) -> Result<Tally> {
+    async fn create(&self, round: &str, through: &[&str]) -> Tally {
         let params = PostParams::default();
         let created = join_all(through.iter().enumerate().map(async |(index, through)| {
             let pod = self.send(&format!("{round}-{index}"), through, &params).await?;
@@ -129,7 +129,7 @@ impl Pods<'_> {
                 Err(error) => tally.lost.push(format!("{error:#}")),
             }
         }
-        Ok(tally)
+        tally
     }
 
     /// Deletes them all.
@@ -162,7 +162,7 @@ impl Pods<'_> {
     async fn until_first_stay(&self, through: &[&str]) -> Result<()> {
         self.world
             .until("each first pod stays", async || {
-                let tally = self.create("first", through).await?;
+                let tally = self.create("first", through).await;
                 self.clear().await?;
                 Ok(if tally.stayed() == through.len() {
                     Look::Done(())
@@ -194,9 +194,9 @@ impl Pods<'_> {
     /// those of one that is gone, and after one that stayed the next would be new. A pod of its own that is forgotten
     /// shows that it has heard of the other's, which was there before.
     async fn until_known(&self, replica: &str, other: &str) -> Result<()> {
-        let tally = self.create("theirs", &[other]).await?;
+        let tally = self.create("theirs", &[other]).await;
         ensure!(tally.stayed() == 1, "the other's pod: {tally}");
-        let tally = self.create("own", &[replica]).await?;
+        let tally = self.create("own", &[replica]).await;
         ensure!(tally.lost.is_empty(), "its own pod: {tally}");
         let now = DeleteParams::default().grace_period(0);
         self.api().delete("own-0", &now).await?;
